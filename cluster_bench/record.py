@@ -1,0 +1,40 @@
+"""What a finished run says of itself: one flat record, the only thing that tables, figures and trackers read."""
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run. Seconds are measured inside the stages; `modelled` ones say what nobody ran."""
+
+    study: str
+    method: str  # the option of `method=`: full, random, cluster_paper, base, ...
+    model: str  # the option of `model=`
+    dataset: str  # the option of `dataset=`
+    seed: int
+    overrides: dict[str, str]  # the cell of the sweep
+    config: dict[str, Any]  # the resolved configuration
+    addresses: dict[str, str]  # stage -> address
+    ranks: int  # what the method saw
+    processes: int  # what the machine had
+    rows: int  # usable rows of the corpus
+    kept_rows: int  # distinct rows trained on
+    corpus_tokens: int
+    kept_tokens: int  # tokens of the rows trained on, one epoch; repeats count
+    steps: int
+    selection_seconds: float  # features + clusters + selection + allocation; 0 where no feature is used
+    train_seconds: float
+    modelled_train_seconds: float  # with as many processes as ranks; equals train_seconds if there were
+    scores: dict[str, float]  # benchmark -> value in [0, 1]
+    stderr: dict[str, float]
+    items: dict[str, int]
+    counts: dict[str, dict[str, int]]
+    protocols: dict[str, str]
+    versions: dict[str, str]
+    machine: dict[str, Any]  # cpu, cores, memory, torch, threads
+
+    @property
+    def total_seconds(self) -> float:
+        """Selection and training; scoring is the same for every method and left out."""
+        return self.selection_seconds + self.train_seconds
