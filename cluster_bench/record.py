@@ -1,4 +1,4 @@
-"""What a finished run says of itself: one flat record, the only thing that tables, figures and trackers read."""
+"""What a finished run says of itself: one flat record, all that tables, figures and trackers read."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,0 +1,47 @@
+"""What ran a job: the facts that every record carries, and the ways to let no process outlive its parent."""
+
+import ctypes
+import dataclasses
+import os
+import platform
+import signal
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from cluster_bench.artifacts import Machine
+
+PR_SET_PDEATHSIG = 1
+
+
+def facts(machine: Machine) -> dict[str, Any]:
+    """The machine and the versions that decide how fast a job is: figures never mix two of these."""
+    return {**_host(), **dataclasses.asdict(machine)}
+
+
+@cache
+def _host() -> dict[str, Any]:
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(pages / 2**30),
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "transformers": version("transformers"),
+    }
+
+
+def _cpu() -> str:
+    info = Path("/proc/cpuinfo")
+    names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
+    return names[0].partition(":")[2].strip() if names else platform.machine()
+
+
+def die_with_parent(signal_number: int = signal.SIGTERM) -> None:
+    """Ask the kernel to signal this process when its parent ends, however it ends (Linux)."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
+    if os.getppid() != parent:  # it ended before the kernel was asked
+        os.kill(os.getpid(), signal_number)
