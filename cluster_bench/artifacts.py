@@ -123,6 +123,7 @@ class Allocation:
     rank: Int64[Array, " m"]
     weight: Float32[Array, " m"]  # averages to 1
     ranks: int
+    mixed: bool = False  # deal every global batch to the ranks anew: same batches, shuffled ranks
 
 
 @dataclass(frozen=True)

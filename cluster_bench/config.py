@@ -80,9 +80,8 @@ def machine(tree: Mapping[str, Any]) -> Machine:
         if name not in known:
             raise ValueError(f"hardware.{name}: no such field{_hint(name, ['ranks', *known])}")
     if not 1 <= values["processes"] <= tree["hardware"]["ranks"]:
-        raise ValueError(
-            f"hardware.processes: {values['processes']} is not between 1 and ranks {tree['hardware']['ranks']}"
-        )
+        most = tree["hardware"]["ranks"]
+        raise ValueError(f"hardware.processes: {values['processes']} is not between 1 and ranks {most}")
     return Machine(**values)
 
 

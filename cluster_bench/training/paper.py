@@ -1,0 +1,115 @@
+"""Fine-tuning as the paper publishes it: padded micro-batches, accumulation, one all-reduce a step.
+
+This is the parent's side: it builds the plan, writes one request, starts torchrun and reads what came out.
+"""
+
+import dataclasses
+import json
+import shutil
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from cluster_bench.artifacts import STRICT, Allocation, Checkpoint, Model, Tokens, Workspace, save
+from cluster_bench.progress import progress
+from cluster_bench.training.plan import Plan, build_plan
+from cluster_bench.training.torchrun import end_leftovers, torchrun
+
+
+@dataclass(frozen=True, config=STRICT)
+class PaperLoop:
+    """Full-parameter tuning over an explicit plan; any micro-batch gives the formula's gradient."""
+
+    ranks: int
+    epochs: int  # 0 leaves the base model as it is
+    global_batch: int  # rows per optimizer step, all ranks
+    micro_batch: int  # rows per forward pass
+    reduction: Literal["rows", "tokens"]  # mean over rows of each row's mean, or over response tokens
+    optimizer: Literal["adamw", "adafactor"]
+    lr: float
+    schedule: Literal["linear", "cosine"]
+    warmup: float  # steps; below 1 a share of all steps
+    weight_decay: float
+    clip: float | None  # largest gradient norm
+    dtype: Literal["float32", "bfloat16", "float64"]  # bfloat16: autocast over float32 weights
+    seed: int
+
+    def __post_init__(self) -> None:
+        for name in ("ranks", "global_batch", "micro_batch", "lr"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
+        if self.epochs < 0 or self.warmup < 0:
+            raise ValueError(f"epochs and warmup must not be below 0, got {self.epochs} and {self.warmup}")
+        if self.global_batch % (self.ranks * self.micro_batch):
+            raise ValueError(
+                f"global_batch {self.global_batch} does not divide over "
+                f"ranks {self.ranks} x micro_batch {self.micro_batch}"
+            )
+
+    def __call__(self, tokens: Tokens, model: Model, allocation: Allocation, work: Workspace) -> Checkpoint:
+        """Train from the base model. Raises RuntimeError that names the rank when one fails."""
+        if allocation.ranks != self.ranks:
+            raise ValueError(f"training.ranks is {self.ranks}, the allocation's {allocation.ranks}")
+        plan = build_plan(allocation, self.epochs, self.global_batch, self.seed)
+        _clear(work.folder)
+        if not plan.steps:
+            shutil.copytree(model.weights, work.folder / "weights")
+            return Checkpoint(work.folder / "weights", 0, 0, 0.0, 0.0, [0.0] * self.ranks, 0)
+        self._train(tokens, model, plan, work)
+        return _collect(plan, tokens, work)
+
+    def _train(self, tokens: Tokens, model: Model, plan: Plan, work: Workspace) -> None:
+        request = work.folder / "request.json"
+        (work.folder / "tokens").mkdir()
+        save(tokens, work.folder / "tokens")
+        plan.save(work.folder / "plan.npz")
+        told = {
+            "folder": str(work.folder),
+            "weights": str(model.weights),
+            "plan_hash": plan.hash,
+            "device": work.machine.device,
+            "threads": work.machine.threads,
+            "loop": dataclasses.asdict(self),
+        }
+        request.write_text(json.dumps(told, indent=2))
+        with progress("training", plan.steps, "steps") as advance:
+            seen = 0
+
+            def each_poll() -> None:
+                nonlocal seen
+                metrics = work.folder / "metrics.jsonl"
+                steps = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+                advance(steps - seen)
+                seen = steps
+
+            torchrun(
+                "cluster_bench.training.worker",
+                request,
+                work.machine.processes,
+                work.machine.threads,
+                each_poll,
+            )
+
+
+def _clear(folder: Path) -> None:
+    """Start from nothing: what a killed try left, processes included, must not decide anything."""
+    end_leftovers(folder / "request.json")
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def _collect(plan: Plan, tokens: Tokens, work: Workspace) -> Checkpoint:
+    """Read the seconds of every process, and leave what belongs to the artefact."""
+    folder, processes = work.folder, work.machine.processes
+    seconds = sum(np.load(folder / f"seconds_{process}.npy") for process in range(processes))
+    total = float(json.loads((folder / "total.json").read_text()))
+    rest = float(np.load(folder / "rest.npy").sum())
+    modelled = total if processes == plan.ranks else float(np.max(seconds, axis=1).sum()) + rest
+    trained = int(tokens.lengths[plan.rows].sum())
+    shutil.rmtree(folder / "tokens")
+    for path in [*folder.glob("seconds_*.npy"), folder / "rest.npy", folder / "total.json"]:
+        path.unlink()
+    per_rank = [float(s) for s in np.sum(seconds, axis=0)]
+    return Checkpoint(folder / "weights", plan.steps, trained, total, modelled, per_rank, processes)
