@@ -63,7 +63,7 @@ class Tokens:
     """The corpus as the model reads it: prompt and answer of row i lie in ids[starts[i]:starts[i + 1]]."""
 
     ids: Int32[Array, " t"]
-    starts: Int64[Array, " n+1"]
+    starts: Int64[Array, " bounds"]  # n + 1 of them
     answers: Int64[Array, " n"]  # position in ids of the first response token of each row
     rows: Int64[Array, " n"]  # the corpus row of each; ascending
     left_out: list[str]  # one line per corpus row that cannot be trained on, and why

@@ -75,6 +75,6 @@ def test_learning_rate_rises_then_falls():
     assert linear[9] == linear[10] == 2.0
     assert linear[0] == pytest.approx(0.2)
     assert linear[99] == pytest.approx(2 / 90)
-    cosine = [learning_rate(s, 100, 2.0, 10, "cosine") for s in range(100)]
+    cosine = [learning_rate(s, 100, 2.0, 10.0, "cosine") for s in range(100)]
     assert cosine[55] == pytest.approx(1.0)
     assert min(cosine) > 0

@@ -172,7 +172,7 @@ def test_torchrun_makes_the_checkpoint_and_the_same_bytes_twice(
     assert not (tmp_path / "a/left_by_a_killed_try").exists()
     assert (first.steps, len(first.rank_seconds), first.processes) == (4, 4, 2)
     assert first.tokens == 2 * tiny_tokens.lengths[allocation.rows].sum()
-    assert 0 < first.modelled_seconds
+    assert first.modelled_seconds > 0
     for file in ("model.safetensors", "config.json"):
         assert (first.weights / file).read_bytes() == (second.weights / file).read_bytes()
     AutoModelForCausalLM.from_pretrained(first.weights)
@@ -278,7 +278,7 @@ def test_an_allocation_for_other_ranks_is_refused(tiny_tokens, tiny_model, alloc
 
 
 def test_the_plan_must_be_the_parents(tiny_tokens, tiny_model, allocation, tmp_path):
-    with pytest.raises(Exception, match="reads plan .*, the parent wrote other"):
+    with pytest.raises(Exception, match=r"reads plan .*, the parent wrote other"):
         _refused_plan(tiny_tokens, tiny_model, allocation, tmp_path)
 
 

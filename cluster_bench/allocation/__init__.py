@@ -1,0 +1,17 @@
+"""Which rank trains on which row, and how much the row counts.
+
+An allocator is a frozen dataclass: its fields are its hyper-parameters, its call turns tokens, clusters
+and the selection into the plan's source. Axes: m selected rows, k clusters.
+"""
+
+from collections.abc import Mapping
+
+from cluster_bench.allocation.cluster_per_rank import ClusterPerRank
+from cluster_bench.allocation.shuffled import Shuffled
+from cluster_bench.allocation.stratified_shuffled import StratifiedShuffled
+
+ALLOCATORS: Mapping[str, type] = {
+    "cluster_per_rank": ClusterPerRank,
+    "shuffled": Shuffled,
+    "stratified_shuffled": StratifiedShuffled,
+}

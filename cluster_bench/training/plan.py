@@ -19,7 +19,7 @@ class Plan:
 
     rows: Int64[Array, " e"]
     weights: Float64[Array, " e"]
-    offsets: Int64[Array, " s*r+1"]
+    offsets: Int64[Array, " bounds"]  # s * r + 1 of them
     ranks: int
 
     @property
