@@ -1,0 +1,192 @@
+"""The lines of the table: the runs that differ only by seed, and what they say together.
+
+Two errors are kept apart: over seeds (how much the outcome moves when the run is repeated) and over items
+(how much one run's score moves with the items it is asked).
+"""
+
+import math
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cluster_bench.record import Record
+
+FIRST = ("base", "full", "random")  # the references come before all others, in this order
+NAMED = ("study", "method", "model", "dataset", "seed")  # overrides that have a column of their own
+MACHINE = ("cpu", "cores", "torch")  # what a figure never mixes
+SPEED = (*MACHINE, "device", "processes", "threads")  # what must be equal before seconds are compared
+
+
+@dataclass(frozen=True)
+class Line:
+    """The runs that differ only by seed, in the order of their seeds."""
+
+    dataset: str
+    model: str
+    method: str
+    cell: tuple[tuple[str, str], ...]  # the overrides that tell it from the report's other lines
+    records: tuple[Record, ...]
+
+    @property
+    def label(self) -> str:
+        """The method, and the cell of the sweep by the last part of its names where that is enough."""
+        last = [name.rpartition(".")[2] for name, _ in self.cell]
+        names = [
+            short if last.count(short) == 1 else name
+            for short, (name, _) in zip(last, self.cell, strict=True)
+        ]
+        return " ".join([self.method, *(f"{n}={v}" for n, (_, v) in zip(names, self.cell, strict=True))])
+
+    @property
+    def runs(self) -> tuple[Record, ...]:
+        """The different ones: where the seed changes nothing, as for a base model, all seeds are one run."""
+        return tuple({scores_address(record) or str(record.seed): record for record in self.records}.values())
+
+    @property
+    def trained(self) -> bool:
+        """Whether anything was trained; a base model has no kept rows and no seconds to show."""
+        return any(record.steps for record in self.records)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean in [0, 1] (or a difference in [-1, 1]) and its standard error, over seeds or over items."""
+
+    mean: float
+    error: float | None
+    over_seeds: bool  # else the error is one run's, over its items
+    runs: int
+
+
+def scores_address(record: Record) -> str | None:
+    """The address of the run's scores: what makes two runs the same run."""
+    return next((key for stage, key in record.addresses.items() if stage.split(".")[0] == "scores"), None)
+
+
+def score(record: Record, benchmark: str) -> float | None:
+    """The benchmark's value in [0, 1]; None where there is none."""
+    value = record.scores.get(benchmark)
+    return value if value is not None and math.isfinite(value) else None
+
+
+def benchmarks(records: Iterable[Record], dataset: str) -> tuple[str, ...]:
+    """The benchmarks of a data set's domain: all that any of its runs was asked."""
+    runs = [record for record in records if record.dataset == dataset]
+    return tuple(sorted({name for run in runs for part in (run.scores, run.items) for name in part}))
+
+
+def average(record: Record, names: Sequence[str]) -> float | None:
+    """The mean over the domain's benchmarks; a run without one of them has none."""
+    values = [value for value in (score(record, name) for name in names) if value is not None]
+    return statistics.fmean(values) if values and len(values) == len(names) else None
+
+
+def estimate(line: Line, names: Sequence[str]) -> Estimate | None:
+    """Mean over the line's runs of their average over `names`; None if a run lacks one.
+
+    With two or more runs the error is over seeds. With one it is over items; for an average over several
+    benchmarks it is then the mean of theirs, an upper bound, as benchmarks may share items.
+    """
+    values = [average(run, names) for run in line.runs]
+    known = [value for value in values if value is not None]
+    if not known or len(known) < len(values):
+        return None
+    if len(known) > 1:
+        return Estimate(statistics.fmean(known), _standard_error(known), True, len(known))
+    errors = [line.runs[0].stderr.get(name, math.nan) for name in names]
+    error = statistics.fmean(errors)
+    return Estimate(known[0], error if math.isfinite(error) else None, False, 1)
+
+
+def paired(line: Line, reference: Line, names: Sequence[str]) -> Estimate | None:
+    """Mean over the seeds both have of the difference of their averages; None without a common seed."""
+    others = {record.seed: record for record in reference.records}
+    pairs = [(record, others[record.seed]) for record in line.records if record.seed in others]
+    distinct = {tuple(scores_address(one) or str(one.seed) for one in pair): pair for pair in pairs}
+    averages = [(average(a, names), average(b, names)) for a, b in distinct.values()]
+    values = [a - b for a, b in averages if a is not None and b is not None]
+    if not values:
+        return None
+    error = _standard_error(values) if len(values) > 1 else None
+    return Estimate(statistics.fmean(values), error, True, len(values))
+
+
+def references(line: Line, lines: Iterable[Line], method: str) -> list[Line]:
+    """The lines of `method` that `line` is to be held against: they agree on every override both have.
+
+    Where several do, those that share the most overrides.
+    """
+    own = dict(line.cell)
+    matches = [
+        (sum(name in own for name, _ in other.cell), other)
+        for other in lines
+        if (other.dataset, other.model, other.method) == (line.dataset, line.model, method)
+        and other is not line
+        and all(own.get(name, value) == value for name, value in other.cell)
+    ]
+    most = max((shared for shared, _ in matches), default=0)
+    return [other for shared, other in matches if shared == most]
+
+
+def same_speed(lines: Iterable[Line]) -> bool:
+    """Whether all runs were measured on one machine with one setting, so that seconds compare."""
+    return len({speed for line in lines for speed in (_facts(run, SPEED) for run in line.records)}) == 1
+
+
+def machines(records: Iterable[Record]) -> list[str]:
+    """The different machines, as `cpu, cores, torch`."""
+    return sorted({_facts(record, MACHINE) for record in records})
+
+
+def lines(records: Sequence[Record]) -> list[Line]:
+    """The table's lines: by data set and model, the base first, then full, random and the others.
+
+    Raises ValueError if there are no records or if two different runs look the same.
+    """
+    if not records:
+        raise ValueError("records: there are none to report; run the study first")
+    constant = dict(set.intersection(*(set(record.overrides.items()) for record in records)))
+    groups: dict[tuple[str, str, str, tuple[tuple[str, str], ...]], dict[int, Record]] = {}
+    for record in records:
+        own = {k: v for k, v in record.overrides.items() if k not in NAMED and k not in constant}
+        key = (record.dataset, record.model, record.method, tuple(sorted(own.items())))
+        twin = groups.setdefault(key, {}).setdefault(record.seed, record)
+        if scores_address(twin) != scores_address(record):
+            raise ValueError(
+                f"records: two different runs of {'/'.join(key[:3])} {_cell(own)} have seed {record.seed}; "
+                f"they differ in {_first_difference(twin, record)}: sweep it, or report them apart"
+            )
+    made = [Line(*key, tuple(v for _, v in sorted(seeds.items()))) for key, seeds in groups.items()]
+    return sorted(made, key=_order)
+
+
+def _order(line: Line) -> tuple[Any, ...]:
+    rank = FIRST.index(line.method) if line.method in FIRST else len(FIRST)
+    return line.dataset, line.model, rank, line.method, [(name, _natural(value)) for name, value in line.cell]
+
+
+def _natural(text: str) -> list[tuple[float, str]]:
+    """A key that puts 0.5 before 0.75 before 1.0 and ranks4 before ranks16."""
+    parts = re.split(r"(\d+(?:\.\d+)?)", text)
+    return [(float(part), "") if index % 2 else (math.inf, part) for index, part in enumerate(parts)]
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values))
+
+
+def _facts(record: Record, names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {record.machine.get(name, 'unknown')}" for name in names)
+
+
+def _cell(overrides: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in sorted(overrides.items())) or "(no overrides)"
+
+
+def _first_difference(a: Record, b: Record) -> str:
+    names = sorted(
+        name for name in a.config.keys() | b.config.keys() if a.config.get(name) != b.config.get(name)
+    )
+    return f"config {', '.join(names)}" if names else "nothing but their addresses"

@@ -1,0 +1,116 @@
+"""The page that lies beside a study's numbers: what it is, how to make it again, what was measured where."""
+
+from collections.abc import Mapping, Sequence
+
+from cluster_bench.record import Record
+from cluster_bench.report.lines import (
+    Estimate,
+    Line,
+    average,
+    benchmarks,
+    lines,
+    paired,
+    references,
+)
+from cluster_bench.report.tables import NONE, markdown
+
+
+def page(records: Sequence[Record], title: str, command: str = "") -> str:
+    """README.md of a results folder, generated from the records and the command line that made them."""
+    parts = [
+        f"# {title}",
+        "Generated from the runs' records; change the study, not this page. `scores.csv` has every run "
+        "with every parameter, `table.md` and `table.tex` the main table, `frontier.svg` and `frontier.png` "
+        "the figure.",
+        _study(lines(records)),
+    ]
+    if command:
+        parts += ["## Make it again", f"```\n{command}\n```"]
+    parts += [
+        "## Main table",
+        markdown(records).strip(),
+        "![Average accuracy against total seconds](frontier.svg)",
+        "## Paired differences",
+        _differences(records),
+        "## Where and how it was measured",
+        _machine(records),
+        _measured(records),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _study(table: Sequence[Line]) -> str:
+    records = [record for line in table for record in line.records]
+    facts = {
+        "study": {record.study for record in records},
+        "data sets": {line.dataset for line in table},
+        "models": {line.model for line in table},
+        "methods": dict.fromkeys(line.label for line in table),
+        "seeds": {record.seed for record in records},
+        "ranks": {record.ranks for record in records},
+    }
+    said = [
+        f"- {name}: {', '.join(map(str, values if isinstance(values, Mapping) else sorted(values)))}"
+        for name, values in facts.items()
+    ]
+    return "\n".join(
+        [*said, f"- runs: {len(records)}, of which different: {sum(len(line.runs) for line in table)}"]
+    )
+
+
+def _differences(records: Sequence[Record]) -> str:
+    """Each trained line minus full and minus random, by seed, in percentage points of the average."""
+    table = lines(records)
+    rows: list[str] = []
+    for line in table:
+        names = benchmarks(records, line.dataset)
+        for method in ("full", "random"):
+            for other in references(line, table, method) if line.trained and line.method != method else []:
+                value = paired(line, other, names)
+                cells = [line.dataset, line.model, line.label, other.label, *_points(value)]
+                rows.append(f"| {' | '.join(cells)} |")
+    if not rows:
+        return "None: a difference needs a trained method beside full or random."
+    head = "| dataset | model | method | minus | difference (points) | standard error | seeds |"
+    rule = "| --- | --- | --- | --- | ---: | ---: | ---: |"
+    said = (
+        "The average of a method minus that of full data and of random rows with the same seed: mean over "
+        "the seeds that both have, and its standard error, which needs two."
+    )
+    return "\n".join([said, "", head, rule, *rows])
+
+
+def _points(value: Estimate | None) -> tuple[str, str, str]:
+    if value is None:
+        return NONE, NONE, "0"
+    error = NONE if value.error is None else f"{100 * value.error:.2f}"
+    return f"{100 * value.mean:+.2f}", error, str(value.runs)
+
+
+def _machine(records: Sequence[Record]) -> str:
+    facts: dict[str, set[str]] = {}
+    for record in records:
+        for name, value in {**record.machine, "processes": record.processes}.items():
+            facts.setdefault(name, set()).add(str(value))
+        for name, value in record.versions.items():
+            facts.setdefault(name, set()).add(str(value))
+    return "\n".join(f"- {name}: {', '.join(sorted(values))}" for name, values in facts.items())
+
+
+def _measured(records: Sequence[Record]) -> str:
+    said = [
+        "- Measured: selection s (features, clusters, selection and allocation; 0 where no feature is used) "
+        "and training s (optimizer steps: no model load, no saving). Each inside its stage, on the machine "
+        "above. Scoring is the same for every method and is left out."
+    ]
+    if any(record.steps and record.processes < record.ranks for record in records):
+        said.append(
+            "- Modelled: modelled training s, where the machine ran fewer processes than the method has "
+            "ranks, which took turns: what as many processes as ranks would take. Nobody ran it."
+        )
+    else:
+        said.append("- Modelled: nothing.")
+    names = {record.dataset: benchmarks(records, record.dataset) for record in records}
+    lost = sum(average(record, names[record.dataset]) is None for record in records)
+    said.append(f"- Runs without an average, for want of a benchmark: {lost}.")
+    return "\n".join(said)
