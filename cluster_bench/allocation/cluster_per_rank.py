@@ -1,0 +1,33 @@
+"""The paper's allocation: every rank sees its own clusters only."""
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from cluster_bench.allocation.deal import check_ranks, deal, share_weights
+from cluster_bench.artifacts import STRICT, Allocation, Clusters, Selection, Tokens
+
+
+@dataclass(frozen=True, config=STRICT)
+class ClusterPerRank:
+    """Cluster c goes to rank c modulo the ranks; weights give each cluster back its share of the corpus.
+
+    Raises ValueError when the clusters do not divide over the ranks, or a rank's clusters have no
+    selected row.
+    """
+
+    ranks: int
+    weighted: bool = True  # off is the paper's ablation: every row counts the same
+
+    def __post_init__(self) -> None:
+        check_ranks(self.ranks)
+
+    def __call__(self, tokens: Tokens, clusters: Clusters, selection: Selection) -> Allocation:
+        k = len(clusters.centers)
+        if k % self.ranks:
+            raise ValueError(
+                f"allocation.ranks: {k} clusters do not divide over {self.ranks} ranks;"
+                f" make clusters.k a multiple of {self.ranks}"
+            )
+        labels = clusters.labels[selection.rows]
+        weight = share_weights(labels, clusters.sizes) if self.weighted else np.ones(len(labels), np.float32)
+        return deal(selection, labels % self.ranks, weight, self.ranks)

@@ -1,0 +1,205 @@
+"""What every allocator must do, whatever its method, and what each adds."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster_bench.allocation import ALLOCATORS
+from cluster_bench.artifacts import Clusters, Selection, Tokens
+
+CASES = {
+    "cluster_per_rank": {},
+    "shuffled": {"weighted": True, "seed": 0},
+    "stratified_shuffled": {"seed": 0},
+}
+
+
+def allocator(kind, **fields):
+    return ALLOCATORS[kind](**{**CASES[kind], **fields})
+
+
+@st.composite
+def problems(draw, repeated=False):
+    """Clusters of any sizes, and a selection of at least one row of each: (clusters, selection, ranks)."""
+    ranks = draw(st.integers(1, 4))
+    sizes = draw(st.lists(st.integers(1, 30), min_size=ranks, max_size=ranks * 3))
+    sizes = sizes[: len(sizes) // ranks * ranks]
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    labels = rng.permutation(np.repeat(np.arange(-1, len(sizes)), [2, *sizes]))
+    keep = [
+        rng.choice(members, rng.integers(1, len(members) + 1), replace=repeated)
+        for members in (np.flatnonzero(labels == cluster) for cluster in range(len(sizes)))
+    ]
+    return clustered(labels, len(sizes)), Selection(np.sort(np.concatenate(keep)), uses_features=True), ranks
+
+
+def clustered(labels, k):
+    n = len(labels)
+    return Clusters(
+        labels, np.zeros((k, 2), np.float32), np.zeros(n, np.float32), np.zeros(n, np.bool_), seconds=0.0
+    )
+
+
+def tokens(clusters):
+    n = len(clusters.labels)
+    starts = 2 * np.arange(n + 1)
+    return Tokens(np.zeros(2 * n, dtype=np.int32), starts, starts[:-1] + 1, np.arange(n), [])
+
+
+def allocate(kind, clusters, selection, **fields):
+    return allocator(kind, **fields)(tokens(clusters), clusters, selection)
+
+
+def balanced_problem(sizes=(40, 30, 20, 10), quota=5):
+    labels = np.repeat(np.arange(len(sizes)), sizes)
+    rows = np.concatenate([np.flatnonzero(labels == k)[:quota] for k in range(len(sizes))])
+    return clustered(labels, len(sizes)), Selection(rows, uses_features=True)
+
+
+def test_every_allocator_is_in_the_laws():
+    assert set(CASES) == set(ALLOCATORS)
+
+
+@pytest.mark.parametrize("kind", ALLOCATORS)
+@given(problem=st.one_of(problems(), problems(repeated=True)))
+@settings(max_examples=40, deadline=None)
+def test_weights_restore_the_corpus_and_the_plan_is_the_same_twice(kind, problem):
+    clusters, selection, ranks = problem
+    once, twice = (allocate(kind, clusters, selection, ranks=ranks) for _ in range(2))
+    np.testing.assert_array_equal(once.rows, selection.rows)
+    np.testing.assert_array_equal(once.rank, twice.rank)
+    assert once.weight.mean(dtype=np.float64) == pytest.approx(1, rel=1e-6)
+    share = np.bincount(clusters.labels[once.rows], weights=once.weight) / len(once.rows)
+    np.testing.assert_allclose(share, clusters.sizes / clusters.sizes.sum(), rtol=1e-6)
+    assert set(once.rank) == set(range(ranks))
+    assert once.ranks == ranks
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "stratified_shuffled"])
+@given(problem=problems())
+@settings(max_examples=40, deadline=None)
+def test_dealt_rows_are_even_over_the_ranks(kind, problem):
+    clusters, selection, ranks = problem
+    count = np.bincount(allocate(kind, clusters, selection, ranks=ranks).rank, minlength=ranks)
+    assert count.max() - count.min() <= 1
+
+
+@given(problem=problems())
+@settings(max_examples=40, deadline=None)
+def test_a_cluster_has_one_rank_and_the_ranks_as_many_clusters_each(problem):
+    clusters, selection, ranks = problem
+    plan = allocate("cluster_per_rank", clusters, selection, ranks=ranks)
+    pairs = set(zip(clusters.labels[plan.rows].tolist(), plan.rank.tolist(), strict=True))
+    assert pairs == {(cluster, cluster % ranks) for cluster in range(len(clusters.sizes))}
+
+
+@given(problem=problems(), seed=st.integers(0, 10**6))
+@settings(max_examples=40, deadline=None)
+def test_stratified_gives_every_rank_its_share_of_every_cluster(problem, seed):
+    clusters, selection, ranks = problem
+    plan = allocate("stratified_shuffled", clusters, selection, ranks=ranks, seed=seed)
+    for cluster in range(len(clusters.sizes)):
+        count = np.bincount(plan.rank[clusters.labels[plan.rows] == cluster], minlength=ranks)
+        assert count.max() - count.min() <= 1
+
+
+@given(problem=problems())
+@settings(max_examples=40, deadline=None)
+def test_the_controls_change_the_rank_alone(problem):
+    clusters, selection, ranks = problem
+    plans = [allocate(kind, clusters, selection, ranks=ranks) for kind in ALLOCATORS]
+    for plan in plans[1:]:
+        np.testing.assert_array_equal(plan.rows, plans[0].rows)
+        np.testing.assert_array_equal(plan.weight, plans[0].weight)
+
+
+def test_equal_numbers_of_each_cluster_give_the_weights_of_the_paper():
+    clusters, selection = balanced_problem()
+    plan = allocate("cluster_per_rank", clusters, selection, ranks=4)
+    assert [plan.weight[plan.rank == k].tolist() for k in range(4)] == [
+        [np.float32(4 * n / 100)] * 5 for n in (40, 30, 20, 10)
+    ]
+
+
+@pytest.mark.parametrize("kind", ["cluster_per_rank", "shuffled"])
+def test_weights_off_is_one_for_all_and_changes_nothing_else(kind):
+    clusters, selection = balanced_problem()
+    off, on = (allocate(kind, clusters, selection, ranks=4, weighted=w) for w in (False, True))
+    assert (off.weight == 1).all()
+    np.testing.assert_array_equal(off.rank, on.rank)
+
+
+def test_rows_of_all_clusters_in_the_corpus_need_no_weights():
+    clusters, _ = balanced_problem()
+    plan = allocate("cluster_per_rank", clusters, Selection(np.arange(100), uses_features=False), ranks=2)
+    np.testing.assert_allclose(plan.weight, 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "stratified_shuffled"])
+def test_without_a_row_of_some_cluster_the_others_take_its_share_in_proportion(kind):
+    clusters, selection = balanced_problem()
+    some = Selection(selection.rows[clusters.labels[selection.rows] != 3], uses_features=False)
+    plan = allocate(kind, clusters, some, ranks=2)
+    expected = np.repeat([40, 30, 20], 5) / 90 * 3
+    np.testing.assert_allclose(plan.weight, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["shuffled", "stratified_shuffled"])
+def test_another_seed_deals_other_rows(kind):
+    clusters, selection = balanced_problem()
+    dealt = {tuple(allocate(kind, clusters, selection, ranks=4, seed=seed).rank) for seed in range(10)}
+    assert len(dealt) == 10
+
+
+@given(problem=problems(), order=st.randoms(use_true_random=False))
+@settings(max_examples=25, deadline=None)
+def test_the_order_of_the_rows_does_not_matter_to_cluster_per_rank(problem, order):
+    clusters, selection, ranks = problem
+    n = len(clusters.labels)
+    moved = order.sample(range(n), n)  # new position -> old
+    where = np.argsort(moved)
+    again = allocate(
+        "cluster_per_rank",
+        clustered(clusters.labels[moved], len(clusters.sizes)),
+        Selection(np.sort(where[selection.rows]), uses_features=True),
+        ranks=ranks,
+    )
+    plan = allocate("cluster_per_rank", clusters, selection, ranks=ranks)
+    before, after = (
+        sorted(zip(rows.tolist(), p.rank.tolist(), p.weight.tolist(), strict=True))
+        for rows, p in ((plan.rows, plan), (np.asarray(moved)[again.rows], again))
+    )
+    assert before == after
+
+
+@pytest.mark.parametrize("kind", ALLOCATORS)
+def test_more_ranks_than_rows_are_refused(kind):
+    clusters, selection = balanced_problem(sizes=(3,) * 8, quota=1)
+    few = Selection(selection.rows[:5], uses_features=True)
+    with pytest.raises(ValueError, match=r"rank 5 of 8 gets none of the 5 selected rows; lower ranks"):
+        allocate(kind, clusters, few, ranks=8)
+
+
+def test_clusters_that_do_not_divide_over_the_ranks_are_refused():
+    clusters, selection = balanced_problem()
+    says = "allocation.ranks: 4 clusters do not divide over 3 ranks; make clusters.k a multiple of 3"
+    with pytest.raises(ValueError, match=re.escape(says)):
+        allocate("cluster_per_rank", clusters, selection, ranks=3)
+
+
+def test_a_rank_whose_cluster_has_no_row_is_refused():
+    clusters, selection = balanced_problem()
+    some = Selection(selection.rows[clusters.labels[selection.rows] != 2], uses_features=False)
+    with pytest.raises(ValueError, match="rank 2 of 4 gets none of the 15 selected rows"):
+        allocate("cluster_per_rank", clusters, some, ranks=4)
+
+
+@pytest.mark.parametrize("kind", ALLOCATORS)
+def test_a_wrong_field_is_refused(kind):
+    with pytest.raises(ValueError, match="ranks must be at least 1, got 0"):
+        allocator(kind, ranks=0)
+    with pytest.raises(ValueError, match="rank_count"):
+        allocator(kind, rank_count=2)
