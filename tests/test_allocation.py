@@ -13,6 +13,7 @@ from cluster_bench.artifacts import Clusters, Selection, Tokens
 CASES = {
     "cluster_per_rank": {},
     "shuffled": {"weighted": True, "seed": 0},
+    "shuffled_ranks": {},
     "stratified_shuffled": {"seed": 0},
 }
 
@@ -94,6 +95,18 @@ def test_a_cluster_has_one_rank_and_the_ranks_as_many_clusters_each(problem):
     plan = allocate("cluster_per_rank", clusters, selection, ranks=ranks)
     pairs = set(zip(clusters.labels[plan.rows].tolist(), plan.rank.tolist(), strict=True))
     assert pairs == {(cluster, cluster % ranks) for cluster in range(len(clusters.sizes))}
+
+
+@given(problem=problems())
+@settings(max_examples=20, deadline=None)
+def test_shuffled_ranks_is_cluster_per_rank_that_asks_to_be_mixed(problem):
+    clusters, selection, ranks = problem
+    own, mixed = (
+        allocate(kind, clusters, selection, ranks=ranks) for kind in ("cluster_per_rank", "shuffled_ranks")
+    )
+    np.testing.assert_array_equal(own.rank, mixed.rank)
+    assert mixed.mixed
+    assert not own.mixed
 
 
 @given(problem=problems(), seed=st.integers(0, 10**6))

@@ -185,5 +185,5 @@ def test_oversampled_brings_every_cluster_to_the_largest_and_no_row_far_ahead(si
 
 def test_oversampled_refuses_an_empty_cluster():
     tokens, clusters = problem([5, 0, 5])
-    with pytest.raises(ValueError, match="cluster 1 has 0 rows to repeat"):
+    with pytest.raises(ValueError, match="cluster 1 is empty and cannot be repeated"):
         selector("oversampled")(tokens, clusters)

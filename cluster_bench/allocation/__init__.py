@@ -8,10 +8,12 @@ from collections.abc import Mapping
 
 from cluster_bench.allocation.cluster_per_rank import ClusterPerRank
 from cluster_bench.allocation.shuffled import Shuffled
+from cluster_bench.allocation.shuffled_ranks import ShuffledRanks
 from cluster_bench.allocation.stratified_shuffled import StratifiedShuffled
 
 ALLOCATORS: Mapping[str, type] = {
     "cluster_per_rank": ClusterPerRank,
     "shuffled": Shuffled,
+    "shuffled_ranks": ShuffledRanks,
     "stratified_shuffled": StratifiedShuffled,
 }

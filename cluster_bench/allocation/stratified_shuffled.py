@@ -11,9 +11,9 @@ from cluster_bench.artifacts import STRICT, Allocation, Clusters, Selection, Tok
 class StratifiedShuffled:
     """Each cluster's rows dealt evenly over all ranks, with the weights of `ClusterPerRank`.
 
-    Ranks differ by at most one row of each cluster, and by at most one row in all. A rank that draws its
-    rows at random makes global batches of the same clusters as cluster-per-rank's only on average; a
-    batch of exactly the same rows on other ranks is for the training plan to make.
+    Ranks differ by at most one row of each cluster, and by at most one row in all. As each rank draws its
+    rows at random, the global batches have the clusters of cluster-per-rank's on average, not one by one;
+    for that see `ShuffledRanks`.
     """
 
     ranks: int
