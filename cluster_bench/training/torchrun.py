@@ -74,14 +74,14 @@ def _end(agent: "subprocess.Popen[bytes]") -> None:
 def _what_failed(folder: Path, code: int) -> str:
     """The first rank's own traceback, else torchrun's word on how it ended, else the end of the log."""
     log = (folder / "torchrun.log").read_text()
-    root = re.search(r"rank\s+:\s+(\d+) \(local_rank.*?exitcode\s+:\s+(-?\d+)", log, re.DOTALL)
+    ended = re.search(r"Root Cause.*?rank\s+: (\d+).*?exitcode\s+: -(\d+)", log, re.DOTALL)
+    if ended and int(ended[2]) != signal.SIGTERM:  # torchrun's own way to end the others
+        name = signal.Signals(int(ended[2])).name
+        return f"training: process {ended[1]} was ended by {name}; the log is {folder / 'torchrun.log'}"
     errors = sorted(folder.glob("process_*.error"), key=lambda path: path.stat().st_mtime_ns)
-    if root and int(root[2]) < 0:
-        name = signal.Signals(-int(root[2])).name
-        return f"training: process {root[1]} was ended by {name}; the log is {folder / 'torchrun.log'}"
     if errors:
-        first = errors[0]
-        return f"training: process {first.stem.removeprefix('process_')} failed:\n{first.read_text()}"
+        process = errors[0].stem.removeprefix("process_")
+        return f"training: process {process} failed:\n{errors[0].read_text()}"
     return f"training: torchrun ended with code {code}:\n{log[-2000:]}"
 
 
