@@ -188,6 +188,12 @@ def test_a_figure_never_mixes_machines(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_figure_of_what_is_there_needs_nothing_else() -> None:
+    broken = dataclasses.replace(record("random"), scores={"mbpp": 0.5})
+    for records in ([record("base")], [record("base"), broken], [broken], [record("full")]):
+        assert plots.frontier(records)["png"].startswith(b"\x89PNG")
+
+
 def test_nothing_to_report_and_unlike_twins_are_refused() -> None:
     with pytest.raises(ValueError, match="none to report"):
         report.text([])
@@ -255,11 +261,29 @@ def test_markdown_rows_have_the_same_cells() -> None:
 
 def test_the_terminal_table_loses_no_digit() -> None:
     records = study()
-    shown = report.text(records)
+    wide, narrow = report.text(records), report.text(records, width=100)
     for table in tables.tables(records):
         for row in table.rows:
-            assert all(cell in shown for cell in row)
-    assert max(map(len, report.text(records, width=100).splitlines())) <= 100
+            assert all(cell in wide for cell in row)
+            assert row[-1] in narrow
+            assert row[table.columns.index("total s")] in narrow
+    assert max(map(len, narrow.splitlines())) <= 100
+    assert "need a wider terminal" in narrow
+    assert "need a wider terminal" not in wide
+
+
+def test_what_is_there_already_is_left_alone_and_what_was_touched_is_made_again(tmp_path: Path) -> None:
+    records = study(datasets=("code_a",))
+    report.write(records, tmp_path, "main")
+    made = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in tmp_path.iterdir()}
+    report.write(records[::-1], tmp_path, "main")
+    assert all((tmp_path / name).stat().st_mtime_ns == when for name, (when, _) in made.items())
+    for touched in ("scores.csv", "README.md"):
+        (tmp_path / touched).write_text("by hand " + (tmp_path / touched).read_text())
+        report.write(records, tmp_path, "main")
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+            n: b for n, (_, b) in made.items()
+        }
 
 
 def test_methods_differ_in_colour_and_shape() -> None:

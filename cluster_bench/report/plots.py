@@ -64,12 +64,11 @@ def frontier(records: Sequence[Record]) -> dict[str, bytes]:
 
 
 def styles(table: Sequence[Line]) -> dict[str, tuple[str, str]]:
-    """Colour and shape of each method: base grey, full black, the others in the order of the table."""
-    methods = dict.fromkeys(line.method for line in table)
-    others = [method for method in methods if method not in ("base", "full")]
+    """Colour and shape of each trained method: full black, the others in the order of the table."""
+    methods = dict.fromkeys(line.method for line in table if line.trained)
+    others = [method for method in methods if method != "full"]
     made = {method: (COLOURS[i % len(COLOURS)], SHAPES[i % len(SHAPES)]) for i, method in enumerate(others)}
-    known = {"base": (GREY, "_"), "full": (BLACK, "s"), **made}
-    return {method: known[method] for method in methods}
+    return {method: made.get(method, (BLACK, "s")) for method in methods}
 
 
 def _figure(records: Sequence[Record]) -> Figure:
@@ -89,57 +88,67 @@ def _figure(records: Sequence[Record]) -> Figure:
         axis.set_title(" · ".join(name), loc="left")
     for axis in axes[:, 0]:
         axis.set_ylabel("average accuracy (%)")
+    if not style:
+        return figure
     figure.legend(
         handles=[_key(method, *look) for method, look in style.items()],
         loc="outside lower center",
-        ncols=min(5, len(style)),
+        ncols=min(len(style), int(figure.get_figwidth() / 1.2)),
         handletextpad=0.3,
         columnspacing=1.2,
-        title="small: one run; large: their mean",
+        title="filled: one run; open: the mean over seeds",
         title_fontsize=7,
     )
     return figure
 
 
 def _panel(axis: Axes, part: list[Line], names: Sequence[str], style: dict[str, tuple[str, str]]) -> None:
+    base: float | None = None
     swept = {line.method for line in part if sum(other.method == line.method for other in part) > 1}
     for line in part:
-        colour, shape = style[line.method]
         points = [(run.total_seconds, average(run, names)) for run in line.runs]
         known = [(x, 100 * y) for x, y in points if y is not None]
         if not known:
             continue
         x, y = (statistics.fmean(values) for values in zip(*known, strict=True))
         if not line.trained:
-            axis.axhline(y, color=colour, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+            base = y
             continue
+        colour, shape = style[line.method]
+        has_mean = 1 < len(known) == len(line.runs)  # as in the table, which shows none if a run lacks one
         for run_x, run_y in known:
-            axis.plot([x, run_x], [y, run_y], color=colour, linewidth=0.6, alpha=0.6, zorder=2)
-            axis.plot(
-                run_x, run_y, shape, color=colour, markersize=3.4, markeredgewidth=0, alpha=0.75, zorder=3
-            )
-        if len(known) > 1:
-            axis.plot(x, y, shape, color=colour, markersize=6.5, markeredgecolor="white", zorder=4)
+            if has_mean:
+                axis.plot([x, run_x], [y, run_y], color=colour, linewidth=0.6, zorder=2)
+            axis.plot(run_x, run_y, shape, color=colour, markersize=4, markeredgewidth=0, alpha=0.8, zorder=3)
+        if has_mean:
+            axis.plot(x, y, shape, color=colour, markersize=8, markerfacecolor="none", zorder=4)
         if line.method in swept:
             text = ", ".join(f"{name.rpartition('.')[2]}={value}" for name, value in line.cell)
             axis.annotate(
-                text,
-                (x, y),
-                (0, -6),
-                textcoords="offset points",
-                ha="center",
-                va="top",
-                fontsize=6,
-                color=colour,
+                text, (x, y), (6, -4), textcoords="offset points", fontsize=6, color=colour, va="top"
             )
+    axis.margins(x=0.1, y=0.12)
     axis.set_xlim(left=0)
-    axis.margins(x=0.08, y=0.1)
     axis.set_xlabel("selection + training, measured (s)")
+    if base is not None:
+        _base(axis, base)
+
+
+def _base(axis: Axes, level: float) -> None:
+    """A dashed line at the base model's average, or the number at the edge that it lies beyond."""
+    low, high = axis.get_ylim()
+    text, where, offset = f"base {level:.1f}", (1.0, level), 2
+    if not axis.lines or low - 0.3 * (high - low) <= level <= high + 0.3 * (high - low):
+        axis.axhline(level, color=GREY, linewidth=0.8, linestyle=(0, (4, 3)), zorder=1)
+        frame = axis.get_yaxis_transform()
+    else:
+        text += ", below this axis" if level < low else ", above this axis"
+        where, offset = ((1.0, 0.0), 3) if level < low else ((1.0, 1.0), -9)
+        frame = "axes fraction"
+    axis.annotate(text, where, (0, offset), frame, "offset points", ha="right", fontsize=6, color=GREY)
 
 
 def _key(method: str, colour: str, shape: str) -> Line2D:
-    if method == "base":
-        return Line2D([], [], color=colour, linewidth=0.8, linestyle=(0, (4, 3)), label="base (untrained)")
     return Line2D(
-        [], [], color=colour, marker=shape, linestyle="", markersize=6, markeredgecolor="white", label=method
+        [], [], color=colour, marker=shape, linestyle="", markersize=5, markeredgewidth=0, label=method
     )

@@ -59,13 +59,13 @@ def _study(table: Sequence[Line]) -> str:
 
 
 def _differences(records: Sequence[Record]) -> str:
-    """Each trained line minus full and minus random, by seed, in percentage points of the average."""
+    """Each trained line but full's, minus full and minus random, seed by seed, in points of the average."""
     table = lines(records)
     rows: list[str] = []
     for line in table:
         names = benchmarks(records, line.dataset)
         for method in ("full", "random"):
-            for other in references(line, table, method) if line.trained and line.method != method else []:
+            for other in references(line, table, method) if _compared(line, method) else []:
                 value = paired(line, other, names)
                 cells = [line.dataset, line.model, line.label, other.label, *_points(value)]
                 rows.append(f"| {' | '.join(cells)} |")
@@ -78,6 +78,10 @@ def _differences(records: Sequence[Record]) -> str:
         "the seeds that both have, and its standard error, which needs two."
     )
     return "\n".join([said, "", head, rule, *rows])
+
+
+def _compared(line: Line, method: str) -> bool:
+    return line.trained and line.method not in ("full", method)
 
 
 def _points(value: Estimate | None) -> tuple[str, str, str]:
@@ -106,7 +110,7 @@ def _measured(records: Sequence[Record]) -> str:
     if any(record.steps and record.processes < record.ranks for record in records):
         said.append(
             "- Modelled: modelled training s, where the machine ran fewer processes than the method has "
-            "ranks, which took turns: what as many processes as ranks would take. Nobody ran it."
+            "ranks, which took turns: the time with a process for each rank. Nobody ran it."
         )
     else:
         said.append("- Modelled: nothing.")

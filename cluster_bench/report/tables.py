@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from cluster_bench.record import Record
 from cluster_bench.report.lines import (
@@ -70,9 +71,9 @@ def notes(records: Sequence[Record]) -> list[str]:
     if _modelled(table):
         said.append(
             "Modelled training s: fewer processes than ranks were there, so the ranks took turns; this is "
-            "what as many as ranks would take. Nobody ran it. Total and saving use measured seconds."
+            "the time with a process for each rank, which nobody ran. Total and saving use measured seconds."
         )
-    return [*said, f"{NONE} Not measured, or not to be compared."]
+    return [*said, f"{NONE} means not measured, or not to be compared."]
 
 
 def markdown(records: Sequence[Record]) -> str:
@@ -93,21 +94,45 @@ def latex(records: Sequence[Record], title: str) -> str:
 
 
 def terminal(records: Sequence[Record], width: int | None = None) -> str:
-    """The tables as text, one per data set and model."""
+    """The tables as text, one per data set and model; where `width` is too narrow, without the benchmarks."""
     out = io.StringIO()
-    console = Console(file=out, width=width or 1000, color_system=None, emoji=False, highlight=False)
+    console = Console(file=out, width=1000, color_system=None, emoji=False, highlight=False)
+    narrow = False
     for table in tables(records):
-        for dataset, model in dict.fromkeys((row[0], row[1]) for row in table.rows):
-            shown = RichTable(title=f"{dataset} · {model}", title_justify="left", box=box.SIMPLE_HEAD)
-            for name in table.columns[2:]:
-                shown.add_column(name, justify="left" if name == "method" else "right")
-            for row in table.rows:
-                if row[:2] == (dataset, model):
-                    shown.add_row(*row[2:])
-            console.print(shown, markup=False)
-    for note in notes(records):
-        console.print(note, markup=False, soft_wrap=width is None)
+        for group in dict.fromkeys(row[:2] for row in table.rows):
+            shown = _shown(table, group, table.columns[2:])
+            if width is not None and console.measure(shown).maximum > width:
+                narrow = True
+                shown = _shown(table, group, ("method", "runs", *COSTS, "average"))
+            console.print(shown)
+    left_out = ["The benchmarks' own columns need a wider terminal."] if narrow else []
+    for note in [*left_out, *notes(records)]:
+        console.print(note, markup=False, width=width)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def _shown(table: Table, group: tuple[str, ...], names: Sequence[str]) -> RichTable:
+    shown = RichTable(
+        title=Text(" · ".join(group)),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
+    )
+    columns = [index for index, name in enumerate(table.columns) if name in names]
+    for name in (table.columns[index] for index in columns):
+        justify = "left" if name == "method" else "right"
+        shown.add_column(Text("\n".join(_heading(name))), justify=justify, no_wrap=True)
+    for row in table.rows:
+        if row[:2] == group:
+            shown.add_row(*(Text(row[index]) for index in columns))
+    return shown
+
+
+def _heading(name: str) -> tuple[str, str]:
+    """A column's name on two lines: `kept rows %` as `kept` and `rows %`, `average` on the second."""
+    first, gap, rest = name.replace("_", " ", 1).partition(" ")
+    return (first, rest) if gap else ("", name)
 
 
 def percent(value: Estimate | None, sign: str = "") -> str:
@@ -232,7 +257,8 @@ def _latex(cell: str) -> str:
     >>> print(_latex("a_b & 50% ± 1 — {x}\\\\"))
     a\\_b \\& 50\\% $\\pm$ 1 --- \\{x\\}\\textbackslash{}
     """
-    return "".join(LATEX.get(sign, sign) for sign in cell)
+    escaped = "".join(LATEX.get(sign, sign) for sign in cell)
+    return f"${escaped[0]}${escaped[1:]}" if re.match(r"[-+]\d", escaped) else escaped
 
 
 def _latex_table(table: Table, caption: str) -> str:
@@ -249,7 +275,7 @@ def _latex_table(table: Table, caption: str) -> str:
         f"\\caption{{{_latex(caption)}}}",
         f"\\begin{{tabular}}{{lll{'r' * (len(table.columns) - 3)}}}",
         "\\toprule",
-        " & ".join(_latex(name) for name in table.columns) + r" \\",
+        *(" & ".join(map(_latex, row)) + r" \\" for row in zip(*map(_heading, table.columns), strict=True)),
         "\\midrule",
         *body,
         "\\bottomrule",
