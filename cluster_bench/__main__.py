@@ -1,4 +1,4 @@
-"""`python -m cluster_bench [group=option ...] [field=value ...]`: plan, run and show one experiment or a study.
+"""`python -m cluster_bench [group=option ...] [field=value ...]`: one experiment, a sweep, or a study.
 
 python -m cluster_bench plan=true                       what would be made, and what is there already
 python -m cluster_bench method=random seed=1            one experiment

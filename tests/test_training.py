@@ -243,7 +243,7 @@ def _gone(folder: Path, within_s: float) -> bool:
 def test_no_process_outlives_the_parent(tiny_tokens, tiny_model, allocation, tmp_path, ending):
     parent = _start_long_training(tiny_tokens, tiny_model, allocation, tmp_path)
     parent.send_signal(ending)
-    parent.wait(15)
+    parent.communicate(timeout=15)
     assert _gone(tmp_path, within_s=10)
 
 

