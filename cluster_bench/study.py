@@ -81,7 +81,8 @@ def cells(study: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[Cell]:
     tree, since composing is what costs time.
     """
     groups = {path.name for path in CONF.iterdir() if path.is_dir()}
-    fixed = [override for override in overrides if not override.startswith("study=")]
+    own = [override for override in overrides if not override.startswith(("study=", "study."))]
+    fixed = [*study.get("overrides", []), *own]
     for grid in study["grids"]:
         options = [name for name in grid if name in groups]
         values = [name for name in grid if name not in groups]
