@@ -7,9 +7,7 @@ cross-entropy with respect to that token's row of the output head; g forgets whi
 
 import logging
 import shutil
-import sys
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass as plain
 from pathlib import Path
 from typing import Literal
@@ -19,10 +17,9 @@ from jaxtyping import Float, Float32, Int64
 from pydantic.dataclasses import dataclass
 
 from cluster_bench.artifacts import STRICT, Array, Features, Model, Tokens, Workspace
+from cluster_bench.progress import progress
 
 log = logging.getLogger(__name__)
-
-LOG_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -47,14 +44,16 @@ class ResponseGradient:
         if missing:
             from cluster_bench.features import forward
 
-            with forward.threads(work.machine.threads):
+            total = sum(len(batches[n]) for n in missing)
+            with forward.threads(work.machine.threads), progress("features", total, "rows") as advance:
                 net = forward.load(model.weights, self.dtype, work.machine.device)
-                for n in shown(missing):
+                for n in missing:
                     rows = [tokens.ids[tokens.starts[i] : tokens.starts[i + 1]] for i in batches[n]]
                     prompts = (tokens.answers - tokens.starts[:-1])[batches[n]]
                     begin = time.perf_counter()
                     gradients = forward.response_gradients(net, rows, prompts)
                     shards.write(n, gradients, time.perf_counter() - begin)
+                    advance(len(rows))
         features = gather(batches, shards)
         shutil.rmtree(shards.folder)
         return features
@@ -113,18 +112,3 @@ def gather(batches: list[Int64[Array, " _"]], shards: Shards) -> Features:
             "%d of %d rows have no gradient (zero or not finite) and will not be clustered", flagged, n
         )
     return Features(values, norms, total)
-
-
-def shown(batches: Sequence[int]) -> Iterator[int]:
-    """The same, with a progress bar on a terminal, else with a line now and then."""
-    from rich.console import Console
-    from rich.progress import track
-
-    begin = logged = time.monotonic()
-    hidden = not sys.stderr.isatty()
-    for done, n in enumerate(track(batches, "features", console=Console(stderr=True), disable=hidden)):
-        if hidden and done and time.monotonic() - logged > LOG_EVERY_S:
-            logged = time.monotonic()
-            left = (logged - begin) / done * (len(batches) - done)
-            log.info("features: %d of %d batches, about %.0f s left", done, len(batches), left)
-        yield n

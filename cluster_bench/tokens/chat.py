@@ -4,7 +4,6 @@ Prompt and answer are encoded apart, so the border between them never falls insi
 """
 
 import logging
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -13,6 +12,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from cluster_bench.artifacts import STRICT, Corpus, Model, Tokens
+from cluster_bench.progress import progress
 
 log = logging.getLogger(__name__)
 
@@ -95,17 +95,15 @@ def end_of_turn(tokenizer: Any, weights: Path) -> int:
 
 def encoded(corpus: Corpus, tokenizer: Any) -> Iterator[tuple[int, list[int], list[int]]]:
     """Row, prompt tokens, answer tokens, in corpus order; a blank answer has none."""
-    from rich.console import Console
-    from rich.progress import track
 
     def batch(texts: Sequence[str]) -> list[list[int]]:
         return tokenizer(list(texts), add_special_tokens=False, verbose=False).input_ids
 
-    console = Console(stderr=True)
-    chunks = range(0, len(corpus), CHUNK)
-    for first in track(chunks, "tokens", console=console, disable=not sys.stderr.isatty()):
-        turns = [[{"role": "user", "content": text}] for text in corpus.prompts[first : first + CHUNK]]
-        prompts = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
-        answers = [text if text.strip() else "" for text in corpus.answers[first : first + CHUNK]]
-        for n, (prompt, answer) in enumerate(zip(batch(prompts), batch(answers), strict=True)):
-            yield first + n, prompt, answer if answers[n] else []
+    with progress("tokens", len(corpus), "rows") as advance:
+        for first in range(0, len(corpus), CHUNK):
+            turns = [[{"role": "user", "content": text}] for text in corpus.prompts[first : first + CHUNK]]
+            prompts = tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+            answers = [text if text.strip() else "" for text in corpus.answers[first : first + CHUNK]]
+            for n, (prompt, answer) in enumerate(zip(batch(prompts), batch(answers), strict=True)):
+                yield first + n, prompt, answer if answers[n] else []
+            advance(len(turns))
