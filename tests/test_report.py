@@ -287,8 +287,8 @@ def test_what_is_there_already_is_left_alone_and_what_was_touched_is_made_again(
 
 
 def test_methods_differ_in_colour_and_shape() -> None:
-    base = lines(study())[0]
-    many = [dataclasses.replace(base, method=f"m{i:02}") for i in range(30)]
+    line = lines(study())[1]
+    many = [dataclasses.replace(line, method=f"m{i:02}") for i in range(30)]
     looks = plots.styles(many)
     assert len(set(looks.values())) == 30
     assert len({looks[f"m{i:02}"][1] for i in range(11)}) == 11
