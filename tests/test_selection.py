@@ -16,7 +16,7 @@ CASES = {
     "all": {},
     "balanced": LIKE,
     "oversampled": {"seed": 0},
-    "random": {"match": "rows", "like": LIKE, "seed": 0},
+    "random": {"match": "rows", **LIKE},
 }
 RATIOS = st.one_of(st.sampled_from([0.5, 0.75, 1.0]), st.integers(20, 100).map(lambda percent: percent / 100))
 SIZES = st.lists(st.integers(5, 40), min_size=1, max_size=6)
@@ -129,18 +129,18 @@ def test_a_decimal_ratio_is_taken_as_written():
     assert len(selector("balanced", ratio=0.29)(tokens, clusters).rows) == 58
 
 
+@pytest.mark.parametrize("kind", ["balanced", "random"])
 @pytest.mark.parametrize("ratio", [0, -0.5, 1.01, math.nan])
-def test_a_ratio_that_is_none_is_refused(ratio):
+def test_a_ratio_that_is_none_is_refused(kind, ratio):
     with pytest.raises(ValueError, match=re.escape(f"ratio must be in (0, 1], got {float(ratio)}")):
-        selector("balanced", ratio=ratio)
+        selector(kind, ratio=ratio)
 
 
 @pytest.mark.parametrize("kind", ["balanced", "random"])
 def test_a_quota_of_no_row_is_refused_with_its_numbers(kind):
-    fields = {"ratio": 0.1} if kind == "balanced" else {"like": {**LIKE, "ratio": 0.1}}
     says = "selection.ratio: 0.1 of the smallest cluster (1, of 6 rows) is less than 1 row; raise ratio"
     with pytest.raises(ValueError, match=re.escape(says)):
-        selector(kind, **fields)(*problem([30, 6, 20]))
+        selector(kind, ratio=0.1)(*problem([30, 6, 20]))
 
 
 @given(sizes=SIZES, ratio=RATIOS, keep=st.sampled_from(KEEPS), seed=st.integers(0, 10**6))
@@ -150,8 +150,7 @@ def test_random_matches_its_model_in_rows_or_in_tokens(sizes, ratio, keep, seed)
     like = {"ratio": ratio, "keep": keep, "seed": seed}
     model = selector("balanced", **like)(tokens, clusters).rows
     by_rows, by_tokens = (
-        selector("random", match=match, like=like, seed=seed)(tokens, clusters).rows
-        for match in ("rows", "tokens")
+        selector("random", match=match, **like)(tokens, clusters).rows for match in ("rows", "tokens")
     )
     assert len(by_rows) == len(model)
     assert set(by_rows) <= set(by_tokens) or set(by_tokens) <= set(by_rows)  # one random order

@@ -90,7 +90,7 @@ def test_random_batches_carry_within_and_between_variance(strata, within):
             gradients,
             draw(
                 strata,
-                SELECTORS["random"](match="rows", like={**LIKE, "seed": 0}, seed=seed),
+                SELECTORS["random"](match="rows", **LIKE, seed=seed),
                 ALLOCATORS["shuffled"](ranks=K, weighted=False, seed=seed),
             ),
         )

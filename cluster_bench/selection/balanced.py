@@ -8,6 +8,8 @@ from pydantic.dataclasses import dataclass
 
 from cluster_bench.artifacts import STRICT, Clusters, Selection, Tokens
 
+Keep = Literal["far", "near", "random", "half"]
+
 
 @dataclass(frozen=True, config=STRICT)
 class Balanced:
@@ -19,12 +21,11 @@ class Balanced:
     """
 
     ratio: float  # of the smallest cluster, in (0, 1]
-    keep: Literal["far", "near", "random", "half"]
+    keep: Keep
     seed: int  # of `random`
 
     def __post_init__(self) -> None:
-        if not 0 < self.ratio <= 1:
-            raise ValueError(f"ratio must be in (0, 1], got {self.ratio}")
+        check_ratio(self.ratio)
 
     def __call__(self, tokens: Tokens, clusters: Clusters) -> Selection:
         quota, sizes = self.quota(clusters), clusters.sizes
@@ -51,3 +52,9 @@ class Balanced:
                 f" than 1 row; raise ratio or lower clusters.k"
             )
         return quota
+
+
+def check_ratio(ratio: float) -> None:
+    """Refuse a ratio that is no share of the smallest cluster."""
+    if not 0 < ratio <= 1:
+        raise ValueError(f"ratio must be in (0, 1], got {ratio}")

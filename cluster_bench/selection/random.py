@@ -6,25 +6,29 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from cluster_bench.artifacts import STRICT, Clusters, Selection, Tokens
-from cluster_bench.selection.balanced import Balanced
+from cluster_bench.selection.balanced import Balanced, Keep, check_ratio
 
 
 @dataclass(frozen=True, config=STRICT)
 class Random:
-    """As many random rows as `like` keeps, or rows of as many tokens.
+    """As many random rows as `Balanced` keeps at the same ratio, or rows of as many tokens.
 
     Rows come in a random order; with `tokens` they are taken up to the count whose total of tokens,
-    prompt and response, is nearest to that of `like`'s rows (the smaller of two equally near). The
+    prompt and response, is nearest to that of the balanced rows (the smaller of two equally near). The
     clusters decide how many, never which.
     """
 
     match: Literal["rows", "tokens"]
-    like: Balanced
+    ratio: float  # of the smallest cluster, in (0, 1]
+    keep: Keep  # of the balanced rows whose tokens are matched
     seed: int
+
+    def __post_init__(self) -> None:
+        check_ratio(self.ratio)
 
     def __call__(self, tokens: Tokens, clusters: Clusters) -> Selection:
         order = np.random.default_rng(self.seed).permutation(np.flatnonzero(clusters.labels >= 0))
-        model = self.like(tokens, clusters).rows
+        model = Balanced(self.ratio, self.keep, self.seed)(tokens, clusters).rows
         count = len(model)
         if self.match == "tokens":
             totals = np.cumsum(tokens.lengths[order])
