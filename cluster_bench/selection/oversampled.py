@@ -1,5 +1,7 @@
 """The paper's `uniform` baseline: balance by repeating instead of dropping."""
 
+from dataclasses import InitVar
+
 import numpy as np
 from pydantic.dataclasses import dataclass
 
@@ -14,6 +16,7 @@ class Oversampled:
     """
 
     seed: int
+    ratio: InitVar[float | None] = None  # accepted, so that one sweep can cross all methods; counts nowhere
 
     def __call__(self, tokens: Tokens, clusters: Clusters) -> Selection:
         sizes = clusters.sizes
