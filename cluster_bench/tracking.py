@@ -82,6 +82,8 @@ class Wandb:
             self._log(record, home, mode)
         finally:
             wandb.teardown()  # its service ends; what it holds is on disk before the run counts as mirrored
+        if mode == "offline" and not [*home.glob(f"wandb/offline-run-*-{name}/*.wandb")]:
+            raise RuntimeError(f"wandb wrote nothing below {home}")
         mark.write_text(content)
 
     def _mode(self) -> Literal["online", "offline", "disabled"]:
@@ -116,8 +118,6 @@ class Wandb:
         )
         logged = False
         try:
-            if mode == "offline" and not Path(run.dir).is_dir():
-                raise RuntimeError(f"wandb wrote nothing below {home}")
             table = wandb.Table(columns=list(COLUMNS), data=[*rows(record)])
             cast("Any", run.summary).update({**summary(record), "benchmarks": table})
             logged = True

@@ -14,8 +14,9 @@ import pytest
 
 from cluster_bench import report
 from cluster_bench.record import Record
-from cluster_bench.report import frame, plots, tables
-from cluster_bench.report.lines import average, benchmarks, estimate, lines, paired, references
+from cluster_bench.report import formats, frame, plots, tables
+from cluster_bench.report.estimates import average, estimate, paired
+from cluster_bench.report.lines import benchmarks, lines, references
 
 CODE = ("humaneval", "humaneval_plus", "mbpp", "mbpp_plus")
 MEDICINE = ("medmcqa", "medqa", "mmlu_medical", "pubmedqa")
@@ -44,6 +45,7 @@ def record(method: str, seed: int = 0, dataset: str = "code_a", **changes: Any) 
         "overrides": {"method": method, "dataset": dataset, "seed": str(seed)},
         "config": {
             "seed": seed,
+            "store": "/somewhere",
             "selection": {"kind": method, "ratio": ratio},
             "training": {"clip": None, "betas": [0.9, 0.999], "fused": False},
         },
@@ -112,6 +114,7 @@ def test_every_run_is_a_row_with_all_it_says(tmp_path: Path) -> None:
     assert row["items.medqa"] == "164"
     assert row["machine.cpu"] == MACHINE["cpu"]
     assert row["address.scores"] == source.addresses["scores"]
+    assert "config.store" not in row
     assert row["score.mbpp"] == row["items.mbpp"] == ""  # the medical domain was never asked
 
 
@@ -148,11 +151,11 @@ def test_seed_error_needs_two_different_runs() -> None:
 
 def test_item_errors_are_marked_wherever_they_are_shown() -> None:
     records = [record("full"), record("random")]
-    for shown in (tables.markdown(records), report.text(records), tables.latex(records, "t")):
+    for shown in (formats.markdown(records), report.text(records), formats.latex(records, "t")):
         assert "over the benchmark's items, not over seeds" in re.sub(r"\s+", " ", shown)
     assert all("†" in cells(records)[name]["mbpp"] for name in ("full", "random"))
     several = [record(method, seed) for method in ("full", "random") for seed in range(2)]
-    assert "†" not in tables.markdown(several)
+    assert "†" not in formats.markdown(several)
 
 
 def test_saving_is_against_full_on_the_same_machine_or_a_dash() -> None:
@@ -173,7 +176,7 @@ def test_an_untrained_base_has_no_costs() -> None:
 
 
 def test_modelled_seconds_have_their_own_column_only_where_ranks_took_turns() -> None:
-    assert "modelled" not in tables.markdown(study())
+    assert "modelled" not in formats.markdown(study())
     virtual = dataclasses.replace(record("full"), processes=1, modelled_train_seconds=17.0)
     table = cells([virtual, record("random")])
     assert table["full"]["modelled training s"] == "17.0"
@@ -198,7 +201,9 @@ def test_nothing_to_report_and_unlike_twins_are_refused() -> None:
     with pytest.raises(ValueError, match="none to report"):
         report.text([])
     twin = record("random", addresses={"scores": "other"}, config={"selection": {"ratio": 0.2}})
-    with pytest.raises(ValueError, match=r"code_a/toy_1m/random.*seed 0.*config seed, selection, training"):
+    with pytest.raises(
+        ValueError, match=r"code_a/toy_1m/random.*seed 0.*config seed, selection, store, training"
+    ):
         report.text([record("random"), twin])
     assert report.text([record("random"), record("random")]) == report.text([record("random")])
 
@@ -242,7 +247,7 @@ def test_a_constant_override_names_no_line() -> None:
 
 def test_latex_is_escaped_and_balanced() -> None:
     odd = record("random", overrides={"selection.rule": "50%_a&b"}, model="m_{1}")
-    text = tables.latex([odd, record("full", model="m_{1}")], "T #1 ~ ^")
+    text = formats.latex([odd, record("full", model="m_{1}")], "T #1 ~ ^")
     assert "rule=50\\%\\_a\\&b" in text
     assert "m\\_\\{1\\}" in text
     assert "T \\#1 \\textasciitilde{} \\textasciicircum{}" in text
@@ -255,7 +260,7 @@ def test_latex_is_escaped_and_balanced() -> None:
 
 def test_markdown_rows_have_the_same_cells() -> None:
     odd = record("random", overrides={"selection.rule": "a|b"})
-    rows = [line for line in tables.markdown([odd, record("full")]).splitlines() if line.startswith("|")]
+    rows = [line for line in formats.markdown([odd, record("full")]).splitlines() if line.startswith("|")]
     assert len({len(re.findall(r"(?<!\\)\|", row)) for row in rows}) == 1
 
 
@@ -305,4 +310,6 @@ def test_the_page_says_how_and_where(tmp_path: Path) -> None:
     ):
         assert part in page
     assert "| code_a | toy_1m | cluster_paper | random |" in page
+    assert "| medical | medqa | 164 | 1300 | 832 | twin, 0-shot, greedy |" in page  # of 13 different runs
+    assert "/somewhere" not in page
     assert "| code_a | toy_1m | random | random |" not in page

@@ -237,7 +237,7 @@ def test_a_server_that_is_not_there_costs_its_timeout(
         tracker(a_record())
     assert time.monotonic() - start < 20
     assert "was not mirrored" in caplog.text
-    assert not [path for path in tmp_path.glob("*/mirrored/*")]
+    assert not list(tmp_path.glob("*/mirrored/*"))
 
 
 def _never(*_: object) -> str:

@@ -28,13 +28,13 @@ def write(records: Sequence[Record], folder: Path, title: str, command: str = ""
     inputs = _inputs(records, title, command)
     if _is_current(folder, inputs):
         return
-    from cluster_bench.report import frame, plots, readme, tables
+    from cluster_bench.report import formats, frame, plots, readme
 
     figure = plots.frontier(records)
     files = {
         "scores.csv": frame.csv(records).encode(),
-        "table.md": f"# {title}\n\n{tables.markdown(records)}".encode(),
-        "table.tex": tables.latex(records, title).encode(),
+        "table.md": f"# {title}\n\n{formats.markdown(records)}".encode(),
+        "table.tex": formats.latex(records, title).encode(),
         "frontier.svg": figure["svg"],
         "frontier.png": figure["png"],
         "README.md": readme.page(records, title, command).encode(),
@@ -49,9 +49,9 @@ def write(records: Sequence[Record], folder: Path, title: str, command: str = ""
 
 def text(records: Sequence[Record], width: int | None = None) -> str:
     """The main table for a terminal of `width` columns, or as wide as it needs to be."""
-    from cluster_bench.report import tables
+    from cluster_bench.report import formats
 
-    return tables.terminal(records, width)
+    return formats.terminal(records, width)
 
 
 def _inputs(records: Sequence[Record], title: str, command: str) -> bytes:

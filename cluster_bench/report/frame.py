@@ -8,7 +8,8 @@ from typing import Any, cast
 import pandas as pd
 
 from cluster_bench.record import Record
-from cluster_bench.report.lines import average, benchmarks, lines, score
+from cluster_bench.report.estimates import average
+from cluster_bench.report.lines import benchmarks, lines, score
 
 GROUPS = (
     "override",
@@ -22,6 +23,7 @@ GROUPS = (
     "version",
     "machine",
 )
+NOT_PARAMETERS = ("store", "plan", "study", "tracking")  # of the configuration: where and why, not what
 
 
 def frame(records: Sequence[Record]) -> pd.DataFrame:
@@ -46,7 +48,7 @@ def _row(record: Record, names: Sequence[str]) -> dict[str, Any]:
         {name: value for name, value in record.stderr.items() if math.isfinite(value)},
         record.items,
         record.counts,
-        record.config,
+        {name: value for name, value in record.config.items() if name not in NOT_PARAMETERS},
         record.addresses,
         record.protocols,
         record.versions,

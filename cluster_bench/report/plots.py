@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from cluster_bench.record import Record
-from cluster_bench.report.lines import Line, average, benchmarks, lines, machines
+from cluster_bench.report.estimates import average
+from cluster_bench.report.lines import Line, benchmarks, lines, machines
 
 BLACK, GREY = "#000000", "#767676"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")

@@ -1,18 +1,12 @@
 """The page that lies beside a study's numbers: what it is, how to make it again, what was measured where."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from cluster_bench.record import Record
-from cluster_bench.report.lines import (
-    Estimate,
-    Line,
-    average,
-    benchmarks,
-    lines,
-    paired,
-    references,
-)
-from cluster_bench.report.tables import NONE, markdown
+from cluster_bench.report.estimates import Estimate, average, paired
+from cluster_bench.report.formats import escape, markdown
+from cluster_bench.report.lines import Line, benchmarks, lines, references
+from cluster_bench.report.tables import NONE
 
 
 def page(records: Sequence[Record], title: str, command: str = "") -> str:
@@ -32,6 +26,8 @@ def page(records: Sequence[Record], title: str, command: str = "") -> str:
         "![Average accuracy against total seconds](frontier.svg)",
         "## Paired differences",
         _differences(records),
+        "## What was asked and how it was answered",
+        _answers(records),
         "## Where and how it was measured",
         _machine(records),
         _measured(records),
@@ -67,8 +63,7 @@ def _differences(records: Sequence[Record]) -> str:
         for method in ("full", "random"):
             for other in references(line, table, method) if _compared(line, method) else []:
                 value = paired(line, other, names)
-                cells = [line.dataset, line.model, line.label, other.label, *_points(value)]
-                rows.append(f"| {' | '.join(cells)} |")
+                rows.append(_line((line.dataset, line.model, line.label, other.label, *_points(value))))
     if not rows:
         return "None: a difference needs a trained method beside full or random."
     head = "| dataset | model | method | minus | difference (points) | standard error | seeds |"
@@ -89,6 +84,36 @@ def _points(value: Estimate | None) -> tuple[str, str, str]:
         return NONE, NONE, "0"
     error = NONE if value.error is None else f"{100 * value.error:.2f}"
     return f"{100 * value.mean:+.2f}", error, str(value.runs)
+
+
+def _answers(records: Sequence[Record]) -> str:
+    """Items, protocol and what became of the answers, per data set and benchmark, over its different runs."""
+    table = lines(records)
+    runs: dict[str, list[Record]] = {}
+    for line in table:
+        runs.setdefault(line.dataset, []).extend(line.runs)
+    outcomes = sorted({out for run in records for counts in run.counts.values() for out in counts})
+    rows = [
+        ("dataset", "benchmark", "items", *(name.replace("_", " ") for name in outcomes), "protocol"),
+        ("---", "---", *["---:"] * (1 + len(outcomes)), "---"),
+    ]
+    for dataset, part in runs.items():
+        for name in benchmarks(records, dataset):
+            items = {str(run.items[name]) for run in part if name in run.items}
+            protocols = {run.protocols[name] for run in part if name in run.protocols}
+            counts = [run.counts.get(name, {}) for run in part]
+            totals = [[count[out] for count in counts if out in count] for out in outcomes]
+            shown = [str(sum(total)) if total else NONE for total in totals]
+            rows.append((dataset, name, _joined(items), *shown, _joined(protocols)))
+    return "\n".join(["Answers of all different runs together.", "", *map(_line, rows)])
+
+
+def _joined(values: Collection[str]) -> str:
+    return ", ".join(sorted(values)) or NONE
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(map(escape, cells))} |"
 
 
 def _machine(records: Sequence[Record]) -> str:
