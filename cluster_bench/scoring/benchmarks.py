@@ -1,0 +1,167 @@
+"""The eight benchmarks in one table: what is asked, what counts as right, which columns that needs.
+
+Prompts are user messages; the tokenizer's chat template goes around them, and the response is scored from
+the first token after the generation prompt, as in training.
+"""
+
+import ast
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Row = Mapping[str, Any]
+Options = Literal["letters", "texts"]
+LETTERS = "ABCDEFGH"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One question. A code item has tests, a choice item has choices."""
+
+    prompt: str
+    choices: tuple[str, ...] = ()
+    answer: int = -1  # place of the right choice
+    subject: str = ""
+    preamble: str = ""  # code: what stands before the function in the prompt (imports, other functions)
+    signature: str = ""  # code: the whole prompt where a completion may go on from it, else ""
+    entry: str = ""  # code: the function asked for, "" where the prompt does not say
+    tests: str = ""
+    defines: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """How the rows of one benchmark become items."""
+
+    kind: Literal["code", "choice"]
+    form: str  # of the prompt; part of the protocol id
+    columns: tuple[str, ...]  # without these a row is refused
+    item: Callable[[Row, Options], Item]
+    macro: bool = False  # the score is the mean over subjects
+
+
+def humaneval(row: Row, options: Options) -> Item:
+    """A signature and docstring to be completed; `check` of the tests gets the function."""
+    prompt, entry = str(row["prompt"]), str(row["entry_point"])
+    before, found, _ = prompt.rpartition(f"def {entry}(")
+    tests = f"{row['test']}\ncheck({entry})\n" if str(row["test"]).strip() else ""
+    return Item(
+        "Complete this Python function:\n" + prompt.rstrip(),
+        preamble=before if found else "",
+        signature=prompt,
+        entry=entry,
+        tests=tests,
+        defines=(entry,),
+    )
+
+
+def mbpp(row: Row, options: Options) -> Item:
+    """A task in words and the first of its tests; EvalPlus keeps its many tests in `test`."""
+    words = str(row["text"] if "text" in row else row["prompt"])
+    listed = [str(test) for test in row["test_list"]]
+    before = [*row.get("test_imports", []), row.get("test_setup_code", "")]
+    tests = "\n".join([*before, row["test"] if row.get("test") else "\n".join(listed)]) if listed else ""
+    return Item(
+        words + "\nIt must pass this test: " + (listed[0] if listed else ""),
+        tests=tests,
+        defines=_defined(str(row["code"])),
+    )
+
+
+def _defined(code: str) -> tuple[str, ...]:
+    """Names of the functions and classes of a reference solution."""
+    nodes = ast.parse(code.replace("\r\n", "\n")).body
+    return tuple(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef))
+
+
+def _choice(question: str, choices: list[str], answer: int, options: Options, subject: str = "") -> Item:
+    if options == "texts":
+        return Item(question, tuple(choices), answer, subject)
+    lines = [f"{letter}. {choice}" for letter, choice in zip(LETTERS, choices, strict=False)]
+    prompt = "\n".join([question, *lines, "Answer with the letter of the right option."])
+    return Item(prompt, tuple(LETTERS[: len(choices)]), answer, subject)
+
+
+def medmcqa(row: Row, options: Options) -> Item:
+    """Four options in columns of their own; `cop` counts from 0."""
+    choices = [str(row[name]) for name in ("opa", "opb", "opc", "opd")]
+    return _choice(str(row["question"]), choices, int(row["cop"]), options)
+
+
+def medqa(row: Row, options: Options) -> Item:
+    """The four-option form: a case (`sent1`), at times a question after it (`sent2`)."""
+    question = "\n".join(str(row[name]) for name in ("sent1", "sent2") if row.get(name))
+    return _choice(question, [str(row[f"ending{i}"]) for i in range(4)], int(row["label"]), options)
+
+
+def mmlu(row: Row, options: Options) -> Item:
+    """A question of one of six subjects."""
+    choices = [str(choice) for choice in row["choices"]]
+    return _choice(str(row["question"]), choices, int(row["answer"]), options, str(row["subject"]))
+
+
+def pubmedqa(row: Row, options: Options) -> Item:
+    """An abstract without its conclusion, and the question of its title."""
+    choices = ("yes", "no", "maybe")
+    context = " ".join(str(part) for part in row["CONTEXTS"])
+    prompt = f"{context}\nQuestion: {row['QUESTION']}\nAnswer yes, no or maybe."
+    return Item(prompt, choices, choices.index(str(row["final_decision"])))
+
+
+_HUMANEVAL = ("prompt", "entry_point", "test")
+_MBPP = ("code", "test_list")
+BENCHMARKS: Mapping[str, Benchmark] = {
+    "humaneval": Benchmark("code", "complete", _HUMANEVAL, humaneval),
+    "humaneval_plus": Benchmark("code", "complete", _HUMANEVAL, humaneval),
+    "mbpp": Benchmark("code", "words+test", _MBPP, mbpp),
+    "mbpp_plus": Benchmark("code", "words+test", _MBPP, mbpp),
+    "medmcqa": Benchmark("choice", "options", ("question", "opa", "opb", "opc", "opd", "cop"), medmcqa),
+    "medqa": Benchmark("choice", "options", ("sent1", "ending0", "ending3", "label"), medqa),
+    "pubmedqa": Benchmark("choice", "context", ("QUESTION", "CONTEXTS", "final_decision"), pubmedqa),
+    "mmlu_medical": Benchmark(
+        "choice", "options", ("question", "choices", "answer", "subject"), mmlu, macro=True
+    ),
+}
+
+
+def items(name: str, file: Path, options: Options, limit: int | None) -> list[Item]:
+    """The items of a benchmark, in the order of its file; `limit` keeps the first ones of each subject.
+
+    ValueError, naming file and line, for a row that is not JSON, lacks a column or has no tests.
+    """
+    benchmark = BENCHMARKS[name]
+    kept: list[Item] = []
+    of_subject: dict[str, int] = {}
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            row = json.loads(line)
+            missing = [column for column in benchmark.columns if column not in row]
+            if missing:
+                raise ValueError(
+                    f"there is no column {missing[0]}; {name} needs {', '.join(benchmark.columns)}"
+                )
+            item = benchmark.item(row, options)
+            if benchmark.kind == "code" and not item.tests:
+                raise ValueError("the item has no tests")
+            if benchmark.kind == "choice" and not 0 <= item.answer < len(item.choices):
+                raise ValueError(f"answer {item.answer} is not one of {len(item.choices)} choices")
+        except (ValueError, KeyError, TypeError, SyntaxError) as error:
+            raise ValueError(f"{file.name}, line {number}: {error}") from error
+        of_subject[item.subject] = of_subject.get(item.subject, 0) + 1
+        if limit is None or of_subject[item.subject] <= limit:
+            kept.append(item)
+    if len(kept) < 2:
+        raise ValueError(f"{file.name}: {len(kept)} items; a score with a standard error needs at least 2")
+    return kept
+
+
+def dataset(**metadata: Any) -> dict[str, Any]:
+    """What the task files give to lm-eval: the items as a data set with one split."""
+    from datasets import Dataset
+
+    name, folder = str(metadata["benchmark"]), Path(metadata["folder"])
+    rows = items(name, folder / f"{name}.jsonl", metadata["options"], metadata["limit"])
+    columns = [{"prompt": row.prompt, "choices": list(row.choices), "answer": row.answer} for row in rows]
+    return {"test": Dataset.from_list(columns)}

@@ -1,0 +1,299 @@
+"""Who decides whether a program passes: two processes and a narrow channel between them.
+
+The *player* holds the program and nothing else. The *referee* holds the tests. Where a test calls a function
+of the program, the referee sends the arguments over the channel and gets a value back, as plain data rebuilt
+from JSON. So the program never sees a test, an expected value or the referee's memory: it can end itself,
+print what it likes, patch builtins or walk frames, and all it can still do is to answer with right values.
+
+Some tests hand over what JSON cannot carry (a function, an instance of a class). They are run *together*
+with the program, in the player; the verdict is then a nonce that the player gets only after the program's
+definitions have run. A program that searches its own process for it could forge this one; the answer says
+how it was judged (`"together": true`).
+"""
+
+import ast
+import builtins
+import collections
+import collections.abc
+import importlib
+import itertools
+import json
+import random
+import secrets
+import socket
+import struct
+import sys
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+LARGEST = 2**24  # bytes of one message
+LONGEST = 10**6  # items taken from an iterator
+SYNTAX = (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError)
+MODULES = {  # what a test may use because the program imported it; the referee imports its own
+    **{name: name for name in sys.stdlib_module_names},
+    "np": "numpy",
+    "numpy": "numpy",
+}
+
+
+class CannotCarryError(Exception):
+    """A test's argument that is not plain data."""
+
+
+class Opaque:
+    """A value of the program that is not plain data: equal to nothing."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Far:
+    """A function of the program, called over the channel."""
+
+    def __init__(self, name: str, ask: "Callable[[dict[str, Any]], dict[str, Any]]") -> None:
+        self.name, self.ask = name, ask
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        reply = self.ask({"call": self.name, "args": pack(args), "kwargs": pack(kwargs)})
+        if "raised" in reply:
+            raise _exception(*reply["raised"])
+        return unpack(reply["value"], {})
+
+
+def _exception(name: str, text: str) -> Exception:
+    kind = getattr(builtins, str(name), None)
+    if (
+        isinstance(kind, type)
+        and issubclass(kind, Exception)
+        and kind not in (UnicodeDecodeError, UnicodeEncodeError)
+    ):
+        return kind(text)
+    return RuntimeError(f"{name}: {text}")
+
+
+def pack(value: Any) -> Any:
+    """Plain data as JSON: scalars as they are, everything else `{kind: content}`."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, collections.abc.Mapping):
+        pairs = cast("collections.abc.Mapping[Any, Any]", value).items()
+        return {"dict": [[pack(k), pack(v)] for k, v in pairs]}
+    for kind in (list, tuple, frozenset, collections.deque):
+        if isinstance(value, kind):
+            return {kind.__name__: [pack(item) for item in cast("list[Any]", value)]}
+    if isinstance(value, collections.abc.Set):
+        return {"set": [pack(item) for item in cast("set[Any]", value)]}
+    if isinstance(value, bytes | bytearray):
+        return {type(value).__name__: list(value)}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, range):
+        return {"range": [value.start, value.stop, value.step]}
+    if isinstance(value, Far):
+        return {"far": value.name}
+    if type(value).__module__ == "numpy":
+        return {"ndarray": pack(value.tolist())} if hasattr(value, "__len__") else pack(value.item())
+    if isinstance(value, collections.abc.Iterator):
+        items = list(itertools.islice(cast("Iterator[Any]", value), LONGEST))
+        return {"iter": [pack(item) for item in items]}
+    raise CannotCarryError(type(value).__name__)
+
+
+def unpack(value: Any, space: dict[str, Any]) -> Any:
+    """The inverse of `pack`; functions of the program are looked up in `space`."""
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = cast("dict[str, Any]", value).items()
+    if kind == "dict":
+        return {unpack(k, space): unpack(v, space) for k, v in content}
+    if kind == "range":
+        return range(*content)
+    if kind == "complex":
+        return complex(*content)
+    if kind in ("bytes", "bytearray"):
+        return getattr(builtins, kind)(content)
+    if kind == "far":
+        return space[content]
+    if kind == "opaque":
+        return Opaque(str(content))
+    if kind == "ndarray":
+        return importlib.import_module("numpy").array(unpack(content, space))
+    makers: dict[str, Callable[[Any], Any]] = {
+        "list": list,
+        "tuple": tuple,
+        "set": set,
+        "frozenset": frozenset,
+        "deque": collections.deque,
+        "iter": iter,
+    }
+    return makers[kind]([unpack(item, space) for item in content])
+
+
+def _send(channel: socket.socket, message: dict[str, Any]) -> None:
+    body = json.dumps(message).encode()
+    channel.sendall(struct.pack("<I", len(body)) + body)
+
+
+def _receive(channel: socket.socket) -> dict[str, Any]:
+    (size,) = struct.unpack("<I", _exactly(channel, 4))
+    if size > LARGEST:
+        raise EOFError(f"a message of {size} bytes")
+    message = json.loads(_exactly(channel, size))
+    if not isinstance(message, dict):
+        raise EOFError("not a message")
+    return cast("dict[str, Any]", message)
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes:
+    pieces: list[bytes] = []
+    while size:
+        piece = channel.recv(min(size, 1 << 16))
+        if not piece:
+            raise EOFError("the program ended itself")
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def play(descriptor: int) -> None:
+    """The player: define the program, then answer calls until the channel ends."""
+    channel = socket.socket(fileno=descriptor)
+    sys.set_int_max_str_digits(0)
+    random.seed(0)
+    program = types.ModuleType("program")
+    sys.modules["program"] = program
+    space = vars(program)
+    try:
+        code = compile(_receive(channel)["program"], "<program>", "exec", dont_inherit=True)
+    except SYNTAX as error:
+        _send(channel, {"stop": "syntax_error", "detail": f"{type(error).__name__}: {error}"[:300]})
+        return
+    try:
+        exec(code, space)
+    except BaseException as error:
+        _send(channel, {"stop": "wrong", "detail": f"{type(error).__name__}: {error}"[:300]})
+        return
+    _send(channel, {"ready": True})
+    while True:
+        try:
+            request = _receive(channel)
+        except EOFError:
+            return
+        _send(channel, _answer(request, space))
+
+
+def _answer(request: dict[str, Any], space: dict[str, Any]) -> dict[str, Any]:
+    try:
+        if "names" in request:
+            return {"names": {name: _name(name, space[name]) for name in request["names"] if name in space}}
+        if "tests" in request:
+            exec(compile(request["tests"], "<tests>", "exec", dont_inherit=True), space)
+            return {"nonce": request["nonce"]}
+        function = space[request["call"]]
+        value = function(*unpack(request["args"], space), **unpack(request["kwargs"], space))
+        return {"value": _pack_or_hide(value)}
+    except BaseException as error:
+        return {"raised": [type(error).__name__, str(error)[:300]]}
+
+
+def _pack_or_hide(value: Any) -> Any:
+    try:
+        return pack(value)
+    except CannotCarryError:
+        return {"opaque": type(value).__name__}
+
+
+def _name(name: str, value: Any) -> Any:
+    if isinstance(value, types.ModuleType):
+        return {"module": value.__name__}
+    return {"far": name} if callable(value) else _pack_or_hide(value)
+
+
+def judge(channel: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
+    """The referee: verdict, detail and whether the tests ran together with the program."""
+    sys.set_int_max_str_digits(0)
+    together = request["together"]
+    try:
+        _send(channel, {"program": request["program"]})
+        first = _receive(channel)
+        if "stop" in first:
+            verdict = "syntax_error" if first["stop"] == "syntax_error" else "wrong"
+            return {"verdict": verdict, "detail": str(first.get("detail", ""))[:300], "together": together}
+        detail = (_judge_together if together else _judge_apart)(channel, request)
+    except CannotCarryError as error:
+        return {"verdict": "again", "detail": f"a test hands over a {error}", "together": together}
+    except (EOFError, OSError, RecursionError, MemoryError, KeyError, TypeError, ValueError) as error:
+        return {
+            "verdict": "crashed",
+            "detail": f"{type(error).__name__}: {error}"[:300],
+            "together": together,
+        }
+    return {"verdict": "wrong" if detail else "passed", "detail": detail, "together": together}
+
+
+def _judge_together(channel: socket.socket, request: dict[str, Any]) -> str:
+    nonce = secrets.token_hex(16)
+    _send(channel, {"tests": request["tests"], "nonce": nonce})
+    reply = _receive(channel)
+    if reply.get("nonce") == nonce:
+        return ""
+    return ": ".join(str(part) for part in reply.get("raised", ["no verdict"]))[:300]
+
+
+def _judge_apart(channel: socket.socket, request: dict[str, Any]) -> str:
+    gone: list[Exception] = []  # a test may swallow what is raised, not this
+
+    def ask(message: dict[str, Any]) -> dict[str, Any]:
+        try:
+            _send(channel, message)
+            return _receive(channel)
+        except (EOFError, OSError) as error:
+            gone.append(error)
+            raise
+
+    space: dict[str, Any] = {"__name__": "tests"}
+    names = _free_names(request["tests"], set(request["defines"]))
+    for name, value in ask({"names": names})["names"].items():
+        space[name] = _near(name, value, ask)
+    try:
+        exec(compile(request["tests"], "<tests>", "exec", dont_inherit=True), space)
+    except CannotCarryError:
+        raise
+    except BaseException as error:
+        if not gone:
+            return f"{type(error).__name__}: {error}"[:300]
+    if gone:
+        raise gone[0]
+    return ""
+
+
+def _near(name: str, value: Any, ask: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """A name of the program as the tests see it."""
+    if isinstance(value, dict) and "far" in value:
+        return Far(name, ask)
+    if isinstance(value, dict) and "module" in value:
+        module = str(cast("dict[str, Any]", value)["module"])
+        return importlib.import_module(module) if MODULES.get(name) == module else Opaque(module)
+    return unpack(value, {})
+
+
+def _free_names(tests: str, defines: set[str]) -> list[str]:
+    """Names that the tests read and do not bind; a builtin only if the program is there to define it."""
+    read: set[str] = set()
+    bound: set[str] = set(dir(builtins)) - defines
+    for node in ast.walk(ast.parse(tests)):
+        if isinstance(node, ast.Name):
+            (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).partition(".")[0])
+    return sorted(read - bound)
