@@ -71,7 +71,8 @@ class Wandb:
         mark = home / "mirrored" / f"{name}-{mode}"
         told = json.dumps([self.entity, vars(record)], sort_keys=True, default=str)
         content = hashlib.sha256(told.encode()).hexdigest()
-        if mark.is_file() and mark.read_text() == content:
+        told_before = mark.read_text().split() if mark.is_file() else []
+        if content in told_before:
             return
         mark.parent.mkdir(parents=True, exist_ok=True)
         for leftover in home.glob(f"wandb/offline-run-*-{name}") if mode == "offline" else []:
@@ -84,7 +85,7 @@ class Wandb:
             wandb.teardown()  # its service ends; what it holds is on disk before the run counts as mirrored
         if mode == "offline" and not [*home.glob(f"wandb/offline-run-*-{name}/*.wandb")]:
             raise RuntimeError(f"wandb wrote nothing below {home}")
-        mark.write_text(content)
+        mark.write_text("\n".join([*told_before, content]))
 
     def _mode(self) -> Literal["online", "offline", "disabled"]:
         asked = os.environ.get("WANDB_MODE", "").lower()

@@ -240,6 +240,21 @@ def test_a_sweep_gives_a_line_per_cell_in_the_order_of_its_values() -> None:
     assert [line.label for line in references(table[-1], table, "full")] == ["full"]
 
 
+def test_cells_that_are_one_run_are_one_line() -> None:
+    ratios = ("0.5", "1.0")
+    sweep = [record("cluster_paper", s, overrides={"selection.ratio": r}) for r in ratios for s in range(2)]
+    full = [
+        record("full", s, overrides={"selection.ratio": r}, addresses={"scores": f"full-{s}"})
+        for r in ratios
+        for s in range(2)
+    ]
+    table = lines([*full, *sweep])
+    assert [line.label for line in table] == ["full", "cluster_paper ratio=0.5", "cluster_paper ratio=1.0"]
+    assert len(table[0].runs) == 2
+    assert [references(line, table, "full") for line in table[1:]] == [[table[0]], [table[0]]]
+    assert frame.csv([*full, *sweep]) == frame.csv([*sweep, *full[::-1]])
+
+
 def test_a_constant_override_names_no_line() -> None:
     records = [record(m, overrides={"hardware": "ranks4"}) for m in ("full", "random")]
     assert [line.label for line in lines(records)] == ["full", "random"]

@@ -166,6 +166,10 @@ def test_mirrored_again_it_is_the_same_run(tmp_path: Path) -> None:
     tracker(a_record(study="other"))  # the same scores, told anew
     (file,) = runs(tmp_path)
     assert read_back(file)["run"].run_group == "other"
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.wandb")}
+    for study in ("main", "other"):
+        tracker(a_record(study=study))
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.wandb")} == before
 
 
 def test_a_try_that_was_killed_leaves_no_second_run(tmp_path: Path) -> None:

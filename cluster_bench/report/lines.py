@@ -1,9 +1,10 @@
 """The lines of the table: the runs that differ only by seed, and which are held against which."""
 
+import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cluster_bench.record import Record
@@ -98,17 +99,31 @@ def lines(records: Sequence[Record]) -> list[Line]:
         raise ValueError("records: there are none to report; run the study first")
     constant = dict(set.intersection(*(set(record.overrides.items()) for record in records)))
     groups: dict[tuple[str, str, str, tuple[tuple[str, str], ...]], dict[int, Record]] = {}
-    for record in records:
+    for record in _distinct(records):
         own = {k: v for k, v in record.overrides.items() if k not in NAMED and k not in constant}
         key = (record.dataset, record.model, record.method, tuple(sorted(own.items())))
         twin = groups.setdefault(key, {}).setdefault(record.seed, record)
-        if scores_address(twin) != scores_address(record):
+        if twin is not record:
             raise ValueError(
                 f"records: two different runs of {'/'.join(key[:3])} {_cell(own)} have seed {record.seed}; "
                 f"they differ in {_first_difference(twin, record)}: sweep it, or report them apart"
             )
     made = [Line(*key, tuple(v for _, v in sorted(seeds.items()))) for key, seeds in groups.items()]
     return sorted(made, key=_order)
+
+
+def _distinct(records: Sequence[Record]) -> list[Record]:
+    """Each run once: cells that are one run, as full data is at every ratio, keep what they share."""
+    same: dict[tuple[Any, ...], list[Record]] = {}
+    for record in records:
+        name = (record.dataset, record.model, record.method, record.seed, scores_address(record))
+        same.setdefault(name if name[-1] else (*name, id(record)), []).append(record)
+    runs: list[Record] = []
+    for twins in same.values():
+        first = min(twins, key=lambda record: json.dumps(vars(record), sort_keys=True, default=str))
+        shared = set.intersection(*(set(record.overrides.items()) for record in twins))
+        runs.append(replace(first, overrides=dict(sorted(shared))))
+    return runs
 
 
 def _order(line: Line) -> tuple[Any, ...]:

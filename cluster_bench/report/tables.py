@@ -60,7 +60,7 @@ def notes(records: Sequence[Record]) -> list[str]:
     return [*said, f"{NONE} means not measured, or not to be compared."]
 
 
-def percent(value: Estimate | None, sign: str = "") -> str:
+def percent(value: Estimate | None) -> str:
     """`56.8 ± 0.4` over seeds, `56.8 ± 3.9†` over items, `56.8` without an error.
 
     >>> percent(Estimate(0.568, 0.004, True, 3)), percent(Estimate(0.568, 0.039, False, 1)), percent(None)
@@ -68,7 +68,7 @@ def percent(value: Estimate | None, sign: str = "") -> str:
     """
     if value is None:
         return NONE
-    mean = f"{100 * value.mean:{sign}.1f}"
+    mean = f"{100 * value.mean:.1f}"
     if value.error is None:
         return mean
     return f"{mean} ± {100 * value.error:.1f}" + ("" if value.over_seeds else "†")
@@ -97,7 +97,7 @@ def _table(part: list[Line], names: tuple[str, ...]) -> Table:
 
 
 def _average(line: Line, names: tuple[str, ...]) -> str:
-    """The average over runs; where only some runs are complete, over those, and it says so."""
+    """The average over runs; where only some of them have one, a dash and how many."""
     complete = [run for run in line.runs if average(run, names) is not None]
     if 0 < len(complete) < len(line.runs):
         return f"{NONE} ({len(complete)} of {len(line.runs)} runs complete)"
