@@ -8,6 +8,7 @@ python -m cluster_bench study=main                      all the runs of one tabl
 
 import logging
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,18 +24,39 @@ from cluster_bench.pipeline import plan
 from cluster_bench.study import Cell
 
 
-@hydra.main(version_base="1.3", config_path="../conf", config_name="config")
-def main(cfg: DictConfig) -> None:
-    """One experiment, or one study, of a composed configuration."""
-    hydra_cfg = HydraConfig.get()
+def command() -> None:
+    """The console entry. What is wrong with the input ends with one line and exit code 2.
+
+    Hydra's own flags (`-m`, `--help`, `--cfg`) need Hydra's own main; without one, composing is enough.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    arguments = sys.argv[1:]
+    if any(argument.startswith("-") for argument in arguments):
+        with_hydra()
+        return
     try:
-        tree = studies.resolve(cfg, hydra_cfg.runtime.choices)
+        run(*studies.compose(arguments), arguments)
+    except (HydraException, OmegaConfBaseException) as error:
+        _refuse(str(error).strip().splitlines()[0])
+
+
+@hydra.main(version_base="1.3", config_path="../conf", config_name="config")
+def with_hydra(cfg: DictConfig) -> None:
+    """One job of Hydra's."""
+    now = HydraConfig.get()
+    run(cfg, dict(now.runtime.choices), list(now.overrides.task))
+
+
+def run(cfg: DictConfig, options: Mapping[str, str], overrides: Sequence[str]) -> None:
+    """Make and show one experiment, or one study, of a composed configuration."""
+    try:
+        tree = studies.resolve(cfg, options)
         if tree["study"]:
-            _study(tree, list(hydra_cfg.overrides.task))
+            _study(tree, overrides)
         else:
             _experiment(Cell({}, tree))
     except ValueError as error:
-        _refuse(error)
+        _refuse(str(error).strip())
 
 
 def _experiment(cell: Cell) -> None:
@@ -43,63 +65,44 @@ def _experiment(cell: Cell) -> None:
     if cell.tree["plan"]:
         return
     store.get(cell.run.scores)
-    record = studies.record_of("", cell)
-    _mirror(cell.tree, [record])
-    from cluster_bench import report
-
-    print(report.text([record]))
+    _show(cell.tree, [studies.record_of("", cell)])
 
 
-def _study(tree: dict[str, Any], overrides: list[str]) -> None:
+def _study(tree: dict[str, Any], overrides: Sequence[str]) -> None:
     study = tree["study"]
-    chosen = list(studies.cells(study, overrides))
-    missing = [cell for cell in chosen if not studies.store_of(cell.tree).has(cell.run.scores)]
+    cells = studies.remembered_cells(tree, overrides)
+    missing = [cell for cell in cells if not cell.is_made]
     if tree["plan"]:
-        print(f"{len(chosen)} runs, {len(missing)} to make")
-        for cell in chosen:
-            print(f"{'make' if cell in missing else 'have'}  {cell.run.scores.key}  {cell.chosen}")
+        print(f"{len(cells)} runs, {len(missing)} to make")
+        for cell in cells:
+            print(f"{'have' if cell.is_made else 'make'}  {cell.run.scores.key}  {cell.chosen}")
         return
     failed = studies.make(missing, study["jobs"])
-    records = [studies.record_of(study["name"], cell) for cell in chosen if _is_made(cell)]
+    records = [studies.record_of(study["name"], cell) for cell in cells if cell.is_made]
     if records:
         from cluster_bench import report
 
-        command = f"python -m cluster_bench {' '.join(overrides)}"
-        report.write(records, Path(study["results"]), study["title"], command)
-        _mirror(tree, records)
-        print(report.text(records))
+        again = f"python -m cluster_bench {' '.join(overrides)}"
+        report.write(records, Path(study["results"]), study["title"], again)
+        _show(tree, records)
     if failed:
-        sys.exit("\n".join([f"{len(failed)} of {len(chosen)} runs failed:", *failed]))
+        sys.exit("\n".join([f"{len(failed)} of {len(cells)} runs failed:", *failed]))
 
 
-def _is_made(cell: Cell) -> bool:
-    """Whether a cell's scores are in the store."""
-    return studies.store_of(cell.tree).has(cell.run.scores)
-
-
-def _mirror(tree: dict[str, Any], records: list[Any]) -> None:
+def _show(tree: dict[str, Any], records: list[Any]) -> None:
+    """Print the table, and mirror the runs where that is asked for."""
+    from cluster_bench import report
     from cluster_bench.tracking import TRACKERS
 
     tracker = build("tracking", TRACKERS, tree["tracking"])
     for record in records:
         tracker(record)
+    print(report.text(records))
 
 
-def _refuse(error: Exception) -> None:
-    print(f"error: {str(error).strip()}", file=sys.stderr)
+def _refuse(line: str) -> None:
+    print(f"error: {line}", file=sys.stderr)
     sys.exit(2)
-
-
-def command() -> None:
-    """The console entry: what cannot be composed ends with one line and exit code 2."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    arguments = sys.argv[1:]
-    if not any(argument.startswith("-") for argument in arguments):
-        try:
-            studies.compose(arguments)
-        except (HydraException, OmegaConfBaseException) as error:
-            _refuse(ValueError(" ".join(str(error).split("\n")[:1])))
-    main()
 
 
 if __name__ == "__main__":

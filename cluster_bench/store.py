@@ -120,7 +120,7 @@ class Store:
         """
         if not self.has(node):
             lock = self.path(node).with_suffix(".lock")
-            self._prepare(lock.parent)
+            self.prepare(lock.parent)
             with FileLock(lock):
                 if not self.has(node):
                     self._make(node)
@@ -131,7 +131,8 @@ class Store:
         record: dict[str, Any] = json.loads((self.path(node) / "record.json").read_text())
         return record
 
-    def _prepare(self, folder: Path) -> None:
+    def prepare(self, folder: Path) -> None:
+        """Make a folder of the store. Raises ValueError that names the store if it cannot be written."""
         why = "permission denied"
         try:
             folder.mkdir(parents=True, exist_ok=True)

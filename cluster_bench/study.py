@@ -6,6 +6,8 @@ A cell is a choice of options and values; what is finished is found by address, 
 moment goes on where it was.
 """
 
+import hashlib
+import json
 import logging
 import os
 import signal
@@ -47,6 +49,11 @@ class Cell:
     def run(self) -> Run:
         """The artefacts of this cell. Raises ValueError where the configuration is wrong."""
         return walk(structure(self.tree))
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the scores are in the store."""
+        return store_of(self.tree).has(self.run.scores)
 
 
 def compose(overrides: Sequence[str]) -> tuple[Any, dict[str, str]]:
@@ -92,6 +99,22 @@ def cells(study: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[Cell]:
             for value in product(*(grid[name] for name in values)):
                 given = dict(zip(values, value, strict=True))
                 yield Cell({**picked, **{k: str(v) for k, v in given.items()}}, resolve(cfg, chosen, given))
+
+
+def remembered_cells(tree: Mapping[str, Any], overrides: Sequence[str]) -> list[Cell]:
+    """`cells`, composed once for one state of `conf/` and kept in the store: composing takes seconds."""
+    digest = hashlib.sha256(json.dumps([tree["study"], list(overrides), tree["store"]]).encode())
+    for path in sorted(CONF.rglob("*.yaml")):
+        digest.update(path.read_bytes())
+    kept = Path(tree["store"]) / "studies" / f"{digest.hexdigest()[:16]}.json"
+    if kept.exists():
+        return [Cell(**cell) for cell in json.loads(kept.read_text())]
+    found = list(cells(tree["study"], overrides))
+    store_of(tree).prepare(kept.parent)
+    partial = kept.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps([{"chosen": cell.chosen, "tree": cell.tree} for cell in found]))
+    partial.replace(kept)
+    return found
 
 
 def store_of(tree: Mapping[str, Any]) -> Store:

@@ -25,9 +25,9 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture(scope="session")
 def tree() -> Callable[..., dict[str, Any]]:
     """Compose the real configuration, with overrides as on the command line."""
-    from cluster_bench.study import compose
+    from cluster_bench.study import compose, resolve
 
-    return lambda *overrides: compose(list(overrides))
+    return lambda *overrides: resolve(*compose(overrides))
 
 
 @pytest.fixture(scope="session")
