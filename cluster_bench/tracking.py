@@ -53,7 +53,7 @@ class Wandb:
 
     def __post_init__(self) -> None:
         if self.timeout_s < 1:
-            raise ValueError(f"tracking.timeout_s: {self.timeout_s} is less than 1 second")
+            raise ValueError(f"timeout_s {self.timeout_s} is less than 1 second")
 
     def __call__(self, record: Record) -> None:
         """Mirror one record; what goes wrong is a warning, never an error."""
