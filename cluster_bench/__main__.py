@@ -35,7 +35,9 @@ def command() -> None:
         with_hydra()
         return
     try:
-        run(*studies.compose(arguments), arguments)
+        is_study = any(argument.startswith("study=") for argument in arguments)
+        composed = studies.compose_study(arguments) if is_study else studies.compose(arguments)
+        run(*composed, arguments)
     except (HydraException, OmegaConfBaseException) as error:
         _refuse(str(error).strip().splitlines()[0])
 

@@ -34,6 +34,7 @@ from cluster_bench.store import Store
 
 CONF = Path(__file__).parents[1] / "conf"
 OPTIONS = "options"  # where a tree keeps which option of each group was chosen
+OF_THE_STUDY = ("study=", "study.", "tracking=", "tracking.", "plan=")  # the other overrides are its cells'
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,11 @@ def resolve(cfg: Any, options: Mapping[str, str], values: Mapping[str, Any] | No
     return {**tree, OPTIONS: {name: options[name] for name in options if not name.startswith("hydra/")}}
 
 
+def compose_study(overrides: Sequence[str]) -> tuple[Any, dict[str, str]]:
+    """`compose` for a study itself: what overrides its cells' fields need not fit the default options."""
+    return compose([override for override in overrides if override.startswith((*OF_THE_STUDY, "store="))])
+
+
 def cells(study: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[Cell]:
     """Every cell of a study's grids, in order; `overrides` are the user's own and hold for each.
 
@@ -88,8 +94,7 @@ def cells(study: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[Cell]:
     tree, since composing is what costs time.
     """
     groups = {path.name for path in CONF.iterdir() if path.is_dir()}
-    own = [override for override in overrides if not override.startswith(("study=", "study."))]
-    fixed = [*study.get("overrides", []), *own]
+    fixed = [*study.get("overrides", []), *(o for o in overrides if not o.startswith(OF_THE_STUDY))]
     for grid in study["grids"]:
         options = [name for name in grid if name in groups]
         values = [name for name in grid if name not in groups]
