@@ -61,8 +61,8 @@ def mbpp(row: Row, options: Options) -> Item:
     """A task in words and the first of its tests; EvalPlus keeps its many tests in `test`."""
     words = str(row["text"] if "text" in row else row["prompt"])
     listed = [str(test) for test in row["test_list"]]
-    before = [*row.get("test_imports", []), row.get("test_setup_code", "")]
-    tests = "\n".join([*before, row["test"] if row.get("test") else "\n".join(listed)]) if listed else ""
+    parts = [*row.get("test_imports", []), row.get("test_setup_code"), row.get("test") or "\n".join(listed)]
+    tests = "\n".join(str(part) for part in parts if part) if listed else ""
     return Item(
         words + "\nIt must pass this test: " + (listed[0] if listed else ""),
         tests=tests,

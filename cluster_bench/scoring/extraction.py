@@ -47,8 +47,9 @@ def _unfenced(text: str, entry: str) -> str:
     marks = [(mark.start(), mark.end()) for mark in FENCE.finditer(text)]
     if not marks:
         return text
-    if len(marks) == 1 and text[marks[0][1] :].strip() == "":
-        return text[: marks[0][0]]  # only the closing one
+    before = text[: marks[0][0]]
+    if len(marks) == 1 and (re.search(r"^\s*(def|class)\s", before, re.MULTILINE) or _body(before)):
+        return before  # only the closing one
     edges = [*marks, (len(text), len(text))]
     blocks = [text[edges[i][1] + 1 : edges[i + 1][0]] for i in range(0, len(edges) - 1, 2)]
     blocks = [block for block in blocks if block.strip()]
@@ -80,7 +81,9 @@ def _from_first_definition(text: str) -> str | None:
 def _body(text: str) -> str | None:
     """A body under a signature: indented if it is not, up to the first line that falls out of it."""
     lines = text.strip("\n").rstrip().split("\n")
-    if not lines[0].strip() or not (STATEMENT.match(lines[0].strip()) or lines[0].strip().startswith("#")):
+    first = lines[0].strip()
+    inside = lines[0][:1].isspace() and re.match(r"(def|class|#|@)", first)
+    if not (inside or STATEMENT.match(first)):
         return None
     if not lines[0][0].isspace():
         inner = next((line for line in lines[1:] if line.strip()), "")
