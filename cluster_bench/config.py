@@ -106,7 +106,7 @@ def build(group: str, kinds: Mapping[str, type], node: Mapping[str, Any]) -> Any
 
 def _first_line(group: str, kind: type, error: ValidationError) -> str:
     """The first thing that is wrong, with the field's full name and the way out."""
-    first = error.errors()[0]
+    first = min(error.errors(), key=lambda e: e["type"] != "unexpected_keyword_argument")  # a typo says most
     where = ".".join(str(part) for part in (group, *first["loc"]))
     known = [field.name for field in fields(kind)]
     match first["type"]:

@@ -16,7 +16,8 @@ from cluster_bench.study import CONF, cells
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
 OPTIONS = [(group, path.stem) for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
-NEEDS_FILE = {("dataset", "jsonl"), ("scale", "small"), ("study", "small")}
+NEEDS_FILE = {("dataset", "jsonl"), ("scale", "small")}
+NEEDS_FOLDER = {("benchmarks", "local"), ("scale", "small"), ("scale", "paper")}
 
 
 @pytest.fixture
@@ -28,10 +29,9 @@ def rows_file(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS, ids=lambda v: v)
 def test_every_option_composes(group, option, tree, rows_file):
-    override = f"+{group}={option}" if group == "domain" else f"{group}={option}"
     extra = [rows_file] if (group, option) in NEEDS_FILE else []
-    extra += ["benchmarks.folder=somewhere"] if option in ("local", "small", "paper") else []
-    composed = tree(override, *extra)
+    extra += ["benchmarks.folder=somewhere"] if (group, option) in NEEDS_FOLDER else []
+    composed = tree(f"{group}={option}", *extra)
     experiment = structure(composed)
     assert machine(composed).processes <= composed["hardware"]["ranks"]
     assert len(walk(experiment).nodes) == len(METHODS)

@@ -25,7 +25,7 @@ class PaperLoop:
     ranks: int
     epochs: int  # 0 leaves the base model as it is
     global_batch: int  # rows per optimizer step, all ranks
-    micro_batch: int  # rows per forward pass
+    micro_batch: int  # rows per forward pass; a rank with fewer rows a step takes them in one
     reduction: Literal["rows", "tokens"]  # mean over rows of each row's mean, or over response tokens
     optimizer: Literal["adamw", "adafactor"]
     lr: float
@@ -42,7 +42,7 @@ class PaperLoop:
                 raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
         if self.epochs < 0 or self.warmup < 0:
             raise ValueError(f"epochs and warmup must not be below 0, got {self.epochs} and {self.warmup}")
-        if self.global_batch % (self.ranks * self.micro_batch):
+        if self.global_batch % (self.ranks * min(self.micro_batch, self.global_batch // self.ranks or 1)):
             raise ValueError(
                 f"global_batch {self.global_batch} does not divide over "
                 f"ranks {self.ranks} x micro_batch {self.micro_batch}"
