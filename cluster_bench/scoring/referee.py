@@ -135,12 +135,14 @@ def unpack(value: Any, space: dict[str, Any]) -> Any:
     return makers[kind]([unpack(item, space) for item in content])
 
 
-def _send(channel: socket.socket, message: dict[str, Any]) -> None:
+def send(channel: socket.socket, message: dict[str, Any]) -> None:
+    """One message: its size, then JSON."""
     body = json.dumps(message).encode()
     channel.sendall(struct.pack("<I", len(body)) + body)
 
 
-def _receive(channel: socket.socket) -> dict[str, Any]:
+def receive(channel: socket.socket) -> dict[str, Any]:
+    """The next message. EOFError where the other end is gone or does not keep to the form."""
     (size,) = struct.unpack("<I", _exactly(channel, 4))
     if size > LARGEST:
         raise EOFError(f"a message of {size} bytes")
@@ -170,22 +172,22 @@ def play(descriptor: int) -> None:
     sys.modules["program"] = program
     space = vars(program)
     try:
-        code = compile(_receive(channel)["program"], "<program>", "exec", dont_inherit=True)
+        code = compile(receive(channel)["program"], "<program>", "exec", dont_inherit=True)
     except SYNTAX as error:
-        _send(channel, {"stop": "syntax_error", "detail": f"{type(error).__name__}: {error}"[:300]})
+        send(channel, {"stop": "syntax_error", "detail": f"{type(error).__name__}: {error}"[:300]})
         return
     try:
         exec(code, space)
     except BaseException as error:
-        _send(channel, {"stop": "wrong", "detail": f"{type(error).__name__}: {error}"[:300]})
+        send(channel, {"stop": "wrong", "detail": f"{type(error).__name__}: {error}"[:300]})
         return
-    _send(channel, {"ready": True})
+    send(channel, {"ready": True})
     while True:
         try:
-            request = _receive(channel)
+            request = receive(channel)
         except EOFError:
             return
-        _send(channel, _answer(request, space))
+        send(channel, _answer(request, space))
 
 
 def _answer(request: dict[str, Any], space: dict[str, Any]) -> dict[str, Any]:
@@ -215,13 +217,23 @@ def _name(name: str, value: Any) -> Any:
     return {"far": name} if callable(value) else _pack_or_hide(value)
 
 
+def serve(line: socket.socket) -> None:
+    """The referee: for each program a channel to its player, then the request; the answer goes back."""
+    while True:
+        mark, descriptors, _, _ = socket.recv_fds(line, 1, 1)
+        if not mark or not descriptors:
+            return
+        with socket.socket(fileno=descriptors[0]) as channel:
+            send(line, judge(channel, receive(line)))
+
+
 def judge(channel: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
-    """The referee: verdict, detail and whether the tests ran together with the program."""
+    """The verdict on one program: verdict, detail and whether the tests ran together with the program."""
     sys.set_int_max_str_digits(0)
     together = request["together"]
     try:
-        _send(channel, {"program": request["program"]})
-        first = _receive(channel)
+        send(channel, {"program": request["program"]})
+        first = receive(channel)
         if "stop" in first:
             verdict = "syntax_error" if first["stop"] == "syntax_error" else "wrong"
             return {"verdict": verdict, "detail": str(first.get("detail", ""))[:300], "together": together}
@@ -239,8 +251,8 @@ def judge(channel: socket.socket, request: dict[str, Any]) -> dict[str, Any]:
 
 def _judge_together(channel: socket.socket, request: dict[str, Any]) -> str:
     nonce = secrets.token_hex(16)
-    _send(channel, {"tests": request["tests"], "nonce": nonce})
-    reply = _receive(channel)
+    send(channel, {"tests": request["tests"], "nonce": nonce})
+    reply = receive(channel)
     if reply.get("nonce") == nonce:
         return ""
     return ": ".join(str(part) for part in reply.get("raised", ["no verdict"]))[:300]
@@ -251,8 +263,8 @@ def _judge_apart(channel: socket.socket, request: dict[str, Any]) -> str:
 
     def ask(message: dict[str, Any]) -> dict[str, Any]:
         try:
-            _send(channel, message)
-            return _receive(channel)
+            send(channel, message)
+            return receive(channel)
         except (EOFError, OSError) as error:
             gone.append(error)
             raise
