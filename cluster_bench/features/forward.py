@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int32, Int64
 from torch import Tensor
 from transformers import AutoModelForCausalLM
+from transformers.utils import logging
 
 from cluster_bench.artifacts import Array
 
@@ -29,6 +30,7 @@ def threads(count: int) -> Generator[None]:
 
 def load(weights: Path, dtype: str, device: str) -> Any:
     """A causal language model, ready for evaluation. ValueError where its head is not a plain linear map."""
+    logging.disable_progress_bar()  # ours says more
     net: Any = cast("Any", AutoModelForCausalLM).from_pretrained(weights, dtype=getattr(torch, dtype))
     for name in ("final_logit_softcapping", "logit_scale", "logits_scaling"):
         if getattr(net.config, name, None) not in (None, 1.0):

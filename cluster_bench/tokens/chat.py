@@ -16,6 +16,7 @@ from cluster_bench.progress import progress
 
 log = logging.getLogger(__name__)
 
+SHOWN = 10  # rows left out that the log names; the artefact lists all
 CHUNK = 1024  # rows encoded at once: keeps every core of a fast tokenizer busy, and the lists small
 
 
@@ -56,6 +57,10 @@ class ChatTokens:
             rows.append(row)
         if not rows:
             raise ValueError(f"all {len(corpus)} rows of the corpus are left out; {left_out[0]}")
+        if left_out:
+            log.warning("%d of %d rows are left out:", len(left_out), len(corpus))
+            for line in left_out[:SHOWN]:
+                log.warning("  %s", line)
         if cut:
             log.warning("%d of %d answers are cut short at max_length %d", cut, len(rows), self.max_length)
         starts = np.concatenate([[0], np.cumsum([len(row) for row in ids])]).astype(np.int64)
