@@ -20,6 +20,9 @@ class Record:
     processes: int  # what the machine had
     rows: int  # usable rows of the corpus
     kept_rows: int  # distinct rows trained on
+    left_out_rows: int  # of the corpus, that cannot be trained on
+    overflow_rows: int  # pushed out of their nearest cluster by the cap
+    kept_overflow_rows: int  # of those, trained on: they look peripheral without being it
     corpus_tokens: int
     kept_tokens: int  # tokens of the rows trained on, one epoch; repeats count
     steps: int

@@ -179,9 +179,9 @@ def record_of(name: str, cell: Cell) -> Record:
     store = store_of(tree)
     scores, checkpoint = store.get(run.scores), store.get(run.checkpoint)
     tokens, selection, allocation = store.get(run.tokens), store.get(run.selection), store.get(run.allocation)
-    makers = ("features", "clusters", "selection", "allocation")
-    spent = sum(store.record(run.nodes[stage])["seconds"] for stage in makers[2:])
-    spent += store.get(run.features).seconds + store.get(run.clusters).seconds
+    features, clusters = store.get(run.features), store.get(run.clusters)
+    spent = sum(store.record(node)["seconds"] for node in (run.selection, run.allocation))
+    spent += features.seconds + clusters.seconds
     return Record(
         study=name,
         **{group: tree[OPTIONS][group] for group in ("method", "model", "dataset")},
@@ -193,6 +193,9 @@ def record_of(name: str, cell: Cell) -> Record:
         processes=checkpoint.processes,
         rows=len(tokens),
         kept_rows=len(np.unique(selection.rows)) if checkpoint.steps else 0,
+        left_out_rows=len(tokens.left_out),
+        overflow_rows=int(clusters.overflow.sum()),
+        kept_overflow_rows=int(clusters.overflow[np.unique(selection.rows)].sum()) if checkpoint.steps else 0,
         corpus_tokens=int(tokens.lengths.sum()),
         kept_tokens=int(tokens.lengths[selection.rows].sum()) if checkpoint.steps else 0,
         steps=checkpoint.steps,
