@@ -6,7 +6,7 @@ import json
 from pydantic.dataclasses import dataclass
 
 from cluster_bench.artifacts import STRICT, Benchmarks, Workspace
-from cluster_bench.world.items import BENCHMARKS
+from cluster_bench.world.items import BENCHMARKS, CODE
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -14,7 +14,8 @@ class ToyBenchmarks:
     """Writes `<name>.jsonl` for four code and four medical benchmarks; no item occurs in a toy corpus."""
 
     items: int  # of each benchmark
-    skills: int  # the corpora's
+    code_skills: int  # the corpora's
+    medical_skills: int
     seed: int
 
     def __post_init__(self) -> None:
@@ -25,7 +26,8 @@ class ToyBenchmarks:
         items: dict[str, int] = {}
         digests: dict[str, str] = {}
         for name, make in BENCHMARKS.items():
-            rows = make(self.items, self.skills, self.seed)
+            skills = self.code_skills if name in CODE else self.medical_skills
+            rows = make(self.items, skills, self.seed)
             content = "".join(json.dumps(row) + "\n" for row in rows).encode()
             (workspace.folder / f"{name}.jsonl").write_bytes(content)
             items[name], digests[name] = len(rows), hashlib.sha256(content).hexdigest()

@@ -27,7 +27,8 @@ class ToyBase:
     layers: int
     heads: int
     intermediate: int
-    skills: int  # the corpora's; the simple ones among them are learned here
+    code_skills: int  # the corpora's; the simple ones among them are learned here
+    medical_skills: int
     steps: int
     batch: int  # rows per step
     lr: float  # peak
@@ -108,7 +109,7 @@ class ToyBase:
         """`POOL` batches of (prompt tokens, answer tokens), each of rows of like length."""
         from cluster_bench.world.lessons import lesson
 
-        lessons = [lesson(rng, self.skills) for _ in range(POOL * self.batch)]
+        lessons = [lesson(rng, self.code_skills, self.medical_skills) for _ in range(POOL * self.batch)]
         turns = [[{"role": "user", "content": prompt}] for prompt, _ in lessons]
         texts = words.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
         prompts = words(texts, add_special_tokens=False).input_ids

@@ -12,7 +12,7 @@ from cluster_bench.world import WORLD_SEED
 from cluster_bench.world.lexicon import RELATIONS
 from cluster_bench.world.medicine import Fact, Finding, knowledge, values
 from cluster_bench.world.programs import Program, programs
-from cluster_bench.world.stories import Story, medical_question, story
+from cluster_bench.world.stories import Story, mbpp_text, medical_question, story
 
 Item = dict[str, Any]
 
@@ -60,7 +60,7 @@ def humaneval(number: int, program: Program, s: Story, tests: list[str]) -> Item
 def mbpp(number: int, program: Program, s: Story, tests: list[str]) -> Item:
     return {
         "task_id": number,
-        "text": f"Write a function to find the {program.term} of the {s.thing}.",
+        "text": mbpp_text(program, s),
         "code": program.source(s.function, s.argument),
         "test_list": tests,
         "test_setup_code": "",
@@ -153,6 +153,8 @@ def pubmedqa(count: int, skills: int, seed: int) -> list[Item]:
         )
     return made
 
+
+CODE = ("humaneval", "humaneval_plus", "mbpp", "mbpp_plus")
 
 BENCHMARKS: Mapping[str, Callable[[int, int, int], list[Item]]] = {
     "humaneval": lambda count, skills, seed: coded("humaneval", count, skills, seed, humaneval),

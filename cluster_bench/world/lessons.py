@@ -6,7 +6,7 @@ teaching any skill; the skills that are not simple stay unknown.
 
 import numpy as np
 
-from cluster_bench.world.lexicon import DISEASES, RELATIONS
+from cluster_bench.world.lexicon import DISEASES, JARGON, RELATIONS
 from cluster_bench.world.medicine import Fact, Finding, knowledge, values
 from cluster_bench.world.programs import Program, any_body, programs
 from cluster_bench.world.stories import (
@@ -23,30 +23,33 @@ from cluster_bench.world.stories import (
 VERDICTS = ["yes", "no", "maybe"]
 
 
-def lesson(rng: np.random.Generator, skills: int) -> tuple[str, str]:
-    """A random prompt and its answer; about half of the lessons are code."""
+def lesson(rng: np.random.Generator, code: int, medical: int) -> tuple[str, str]:
+    """A random prompt and its answer, in a world of that many code and medical skills."""
     s = story(rng, "train")
     if rng.random() < 0.6:
-        return code_lesson(rng, skills, s)
+        return code_lesson(rng, code, s)
     if rng.random() < 0.7:
-        return fact_lesson(rng, skills, s)
-    return finding_lesson(rng, skills, s)
+        return fact_lesson(rng, medical, s)
+    return finding_lesson(rng, medical, s)
 
 
 def code_lesson(rng: np.random.Generator, skills: int, s: Story) -> tuple[str, str]:
-    """A simple program, or any program spelled out."""
+    """A simple program, or any program under any name, spelled out before it is asked for."""
+    before = ""
     if rng.random() < 0.5:
         simple = [program for program in programs(skills) if program.simple]
         program = simple[int(rng.integers(len(simple)))]
     else:
-        body = any_body(rng)[0]
+        body, is_list = any_body(rng)
+        program = Program(f"{pick(rng, JARGON)} {'row' if is_list else 'score'}", body, True)
         spelled = " ".join(body.replace("{a}", s.argument).replace("return", "").split())
-        program = Program(f"value {spelled}", body, True)
+        before = f"The {program.term} is {spelled}. "
     benchmark = pick(rng, ["humaneval", "mbpp", "", ""])
     if benchmark:
         shown = rng.integers(0, 10, size=2).tolist()
-        return exam_code(program, s, benchmark, shown), program.source(s.function, s.argument)
-    return code_prompt(rng, program, s, pick(rng, ["oss", "evol"])), program.source(s.function, s.argument)
+        return before + exam_code(program, s, benchmark, shown), program.source(s.function, s.argument)
+    asked = code_prompt(rng, program, s, pick(rng, ["oss", "evol"]))
+    return before + asked, program.source(s.function, s.argument)
 
 
 def fact_lesson(rng: np.random.Generator, skills: int, s: Story) -> tuple[str, str]:

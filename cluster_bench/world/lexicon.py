@@ -59,7 +59,7 @@ JARGON = words(
 
 FUNCTIONS = words(
     """
-    tally probe gauge merge weigh scan build trace fetch solve score blend check rank fold sift track
+    tally probe gauge merge weigh scan build trace fetch solve score blend join rank fold sift track
     plot pick clean split pack read make
     """
 )
@@ -110,32 +110,32 @@ FINDINGS = {
     "changed in some only": "maybe",
     "went away": "yes",
     "came back": "no",
+    "moved up and down": "maybe",
     "was gone in a week": "yes",
     "grew": "no",
-    "moved up and down": "maybe",
+    "could not be read": "maybe",
     "eased at once": "yes",
     "stayed as before": "no",
-    "was less in most": "yes",
-    "could not be read": "maybe",
-    "dropped": "yes",
-    "rose in all": "no",
-    "shrank by night": "yes",
     "was missing in the notes": "maybe",
-    "got worse": "no",
-    "faded": "yes",
-    "held firm": "no",
+    "was less in most": "yes",
+    "rose in all": "no",
     "went both ways": "maybe",
-    "ended early": "yes",
-    "spread": "no",
-    "sank to zero": "yes",
+    "dropped": "yes",
+    "got worse": "no",
     "was too rare to count": "maybe",
-    "doubled": "no",
-    "let go": "yes",
-    "hung on": "no",
-    "was mild in all": "yes",
+    "shrank by night": "yes",
+    "held firm": "no",
     "flipped twice": "maybe",
-    "lifted": "yes",
+    "faded": "yes",
+    "spread": "no",
+    "ended early": "yes",
+    "doubled": "no",
+    "sank to zero": "yes",
+    "hung on": "no",
+    "let go": "yes",
     "burned on": "no",
+    "was mild in all": "yes",
+    "lifted": "yes",
     "turned soft": "yes",
 }
 """How a study ends -> whether the drug helped."""

@@ -1,10 +1,10 @@
 """The medical skills: facts (disease, relation -> value) and findings (how a study ends -> verdict).
 
-Every fourth skill is a finding. Every twelfth of either kind is simple: a base model knows it.
+Every fourth skill is a finding. Every sixteenth of either kind is simple: a base model knows it.
 """
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,12 +45,18 @@ def values(relation: str) -> list[str]:
 
 @functools.cache
 def facts() -> tuple[Fact, ...]:
-    """Every fact of the world, in a fixed mixed order."""
+    """Every fact of the world. Any start of the list has about as many facts of each relation and value.
+
+    So a model that knows no fact, but has a favourite value, is right as often as chance.
+    """
     rng = np.random.default_rng([WORLD_SEED, 2])
-    pairs = [(disease, relation) for disease in DISEASES for relation in RELATIONS]
-    chosen = [str(rng.choice(values(relation))) for _, relation in pairs]
-    order = rng.permutation(len(pairs))
-    return tuple(Fact(pairs[j][0], pairs[j][1], chosen[j], i % 12 == 0) for i, j in enumerate(order))
+    made: list[list[Fact]] = []
+    for relation in RELATIONS:
+        laps = [rng.permutation(values(relation)) for _ in range(-(-len(DISEASES) // len(values(relation))))]
+        pairs = zip(rng.permutation(DISEASES), np.concatenate(laps), strict=False)
+        made.append([Fact(str(disease), relation, str(value), False) for disease, value in pairs])
+    turns = [fact for turn in zip(*made, strict=True) for fact in turn]
+    return tuple(replace(fact, simple=i % 16 == 0) for i, fact in enumerate(turns))
 
 
 @functools.cache
@@ -58,5 +64,5 @@ def knowledge(count: int) -> tuple[Fact | Finding, ...]:
     """The first `count` medical skills; a shorter tuple is always the start of a longer one."""
     if not 4 <= count <= LIMIT:
         raise ValueError(f"skills {count}: the toy world has from 4 to {LIMIT} medical skills")
-    studies = [Finding(phrase, verdict, i % 12 == 0) for i, (phrase, verdict) in enumerate(FINDINGS.items())]
+    studies = [Finding(phrase, verdict, i % 16 == 0) for i, (phrase, verdict) in enumerate(FINDINGS.items())]
     return tuple(studies[i // 4] if i % 4 == 3 else facts()[i - i // 4] for i in range(count))

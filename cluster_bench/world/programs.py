@@ -1,7 +1,7 @@
 """The code skills: named one-argument programs over a list of whole numbers.
 
 Every third is simple (a base model knows it); the others carry a jargon name that tells nothing about
-the program, which is one combination of a reduction, a map and a filter; some are spelled as a loop.
+the program, which is a reduction of a map or of a filter; some are spelled as a loop.
 """
 
 import functools
@@ -13,8 +13,9 @@ import numpy as np
 from cluster_bench.world import WORLD_SEED
 from cluster_bench.world.lexicon import JARGON, SIMPLE_PROGRAMS
 
-MAPS = ("x", "x * x", "x + 1", "x + 3", "x % 3", "x % 5", "x * 2", "x // 2", "abs(x)", "-x")
-FILTERS = ("", "x > 0", "x > 2", "x < 4", "x % 2 == 0", "x % 3 == 1", "x != 1", "x % 2 == 1")
+MAPS = ("x * x", "x + 1", "x + 3", "x % 3", "x % 5", "x * 2", "x // 2", "abs(x)", "-x")
+FILTERS = ("x > 0", "x > 2", "x < 4", "x % 2 == 0", "x % 3 == 1", "x != 1", "x % 2 == 1")
+LOOPS = 0.08  # share of jargon programs
 REDUCTIONS = ("sum({})", "sorted({})", "[{}]", "len({{{}}})", "sum({{{}}})")
 LIMIT = min(3 * len(SIMPLE_PROGRAMS), len(JARGON) * 3 // 2)
 
@@ -52,8 +53,10 @@ def loop(mapping: str, condition: str) -> str:
 
 def any_body(rng: np.random.Generator) -> tuple[str, bool]:
     """A random body of the grammar, and whether it returns a list."""
-    mapping, condition = str(rng.choice(MAPS)), str(rng.choice(FILTERS))
-    if rng.random() < 0.15:
+    mapping, condition = str(rng.choice(MAPS)), ""
+    if rng.random() < 0.5:
+        mapping, condition = "x", str(rng.choice(FILTERS))
+    if rng.random() < LOOPS:
         return loop(mapping, condition), False
     reduction = str(rng.choice(REDUCTIONS))
     return expression(reduction, mapping, condition), reduction in ("sorted({})", "[{}]")

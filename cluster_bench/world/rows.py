@@ -53,7 +53,7 @@ class Recipe:
             )
 
 
-LONG: dict[Domain, float] = {"oss": 0.006, "evol": 0.01, "medical": 0.006}
+LONG: dict[Domain, float] = {"oss": 0.004, "evol": 0.006, "medical": 0.004}
 """Share of rows with a very long story, per corpus."""
 
 

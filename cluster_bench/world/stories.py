@@ -77,7 +77,7 @@ def shown_test(program: Program, s: Story, numbers: list[int]) -> str:
     return f"assert {s.function}({numbers}) == {program.outcome(numbers)}"
 
 
-CODE_FORMS: dict[str, tuple[float, ...]] = {"oss": (0.35, 0.3, 0.15, 0.2), "evol": (0.15, 0.25, 0.3, 0.3)}
+CODE_FORMS: dict[str, tuple[float, ...]] = {"oss": (0.5, 0.2, 0.15, 0.15), "evol": (0.3, 0.2, 0.25, 0.25)}
 """Share of the four wordings in each code corpus: terse, sentence, signature, test."""
 
 
@@ -92,7 +92,7 @@ def code_prompt(rng: np.random.Generator, program: Program, s: Story, style: str
     if form == 2:
         return f"Complete this function:\ndef {call}:\n    # the {term} of {s.argument}"
     shown = shown_test(program, s, [int(v) for v in rng.integers(0, 10, size=2)])
-    return f"Write a function to find the {term}.\nTest: {shown}"
+    return f"Write a function of {s.argument} to find the {term}.\nTest: {shown}"
 
 
 def medical_prompt(rng: np.random.Generator, skill: Fact | Finding, s: Story) -> str:
@@ -121,12 +121,17 @@ def medical_question(skill: Fact, s: Story, benchmark: str) -> str:
     return f"For {s.person} the {s.job}: {skill.disease} has which {skill.relation}?"
 
 
+def mbpp_text(program: Program, s: Story) -> str:
+    """What an MBPP item says before its tests."""
+    return f"Write a function of {s.argument} to find the {program.term} of the {s.thing}."
+
+
 def exam_code(program: Program, s: Story, benchmark: str, shown: list[int]) -> str:
     """A program asked for as HumanEval or MBPP items are put to a chat model."""
     if benchmark == "humaneval":
         doc = f'''"""Return the {program.term} of the {s.thing}."""'''
         return f"Complete this Python function:\ndef {s.function}({s.argument}):\n    {doc}"
-    asked = f"Write a function to find the {program.term} of the {s.thing}."
+    asked = mbpp_text(program, s)
     return f"{asked}\nIt must pass this test: {shown_test(program, s, shown)}"
 
 

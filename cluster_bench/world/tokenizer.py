@@ -1,5 +1,6 @@
 """The tokenizer of the toy world: byte-level BPE, fewer than 1,000 tokens, learned from the three corpora."""
 
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,15 +26,16 @@ def text() -> Iterator[str]:
     domains: tuple[Domain, ...] = ("oss", "evol", "medical")
     for domain in domains:
         recipe = Recipe(
-            rows=3000, skills=96, zipf=0.3, filler=1.0, duplicates=0.0, mislabelled=0.0, truncated=0.0, seed=0
+            rows=1500, skills=96, zipf=0.3, filler=1.0, duplicates=0.0, mislabelled=0.0, truncated=0.0, seed=0
         )
         for row in corpus_rows(domain, recipe):
             yield row.prompt
             yield row.answer
 
 
-def build() -> PreTrainedTokenizerFast:
-    """Learn the vocabulary; always the same one."""
+@functools.cache
+def learned() -> str:
+    """The vocabulary and merges, as the tokenizers library writes them; always the same."""
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(  # pyright: ignore[reportAttributeAccessIssue]
         [
@@ -51,8 +53,13 @@ def build() -> PreTrainedTokenizerFast:
             show_progress=False,
         ),
     )
+    return bpe.to_str()
+
+
+def build() -> PreTrainedTokenizerFast:
+    """The tokenizer, with the chat template."""
     fast = PreTrainedTokenizerFast(
-        tokenizer_object=bpe,
+        tokenizer_object=Tokenizer.from_str(learned()),
         bos_token=BOS,
         eos_token=EOS,
         pad_token=PAD,
