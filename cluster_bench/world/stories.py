@@ -77,7 +77,7 @@ def shown_test(program: Program, s: Story, numbers: list[int]) -> str:
     return f"assert {s.function}({numbers}) == {program.outcome(numbers)}"
 
 
-CODE_FORMS: dict[str, tuple[float, ...]] = {"oss": (0.5, 0.2, 0.15, 0.15), "evol": (0.3, 0.2, 0.25, 0.25)}
+CODE_FORMS: dict[str, tuple[float, ...]] = {"oss": (0.4, 0.15, 0.25, 0.2), "evol": (0.25, 0.2, 0.3, 0.25)}
 """Share of the four wordings in each code corpus: terse, sentence, signature, test."""
 
 
@@ -90,7 +90,7 @@ def code_prompt(rng: np.random.Generator, program: Program, s: Story, style: str
     if form == 1:
         return f"Write {call} to find the {term} of the {s.thing}."
     if form == 2:
-        return f"Complete this function:\ndef {call}:\n    # the {term} of {s.argument}"
+        return f'Complete this function:\ndef {call}:\n    """The {term} of {s.argument}."""'
     shown = shown_test(program, s, [int(v) for v in rng.integers(0, 10, size=2)])
     return f"Write a function of {s.argument} to find the {term}.\nTest: {shown}"
 
