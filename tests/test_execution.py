@@ -40,7 +40,9 @@ def hostile():
     with Sandbox(workers=2, timeout_s=0.7, memory_mb=256) as impatient:
         programs = [Program(text, TESTS, ("f",)) for text in HOSTILE.values()]
         results = impatient.run([*programs, Program(RIGHT, TESTS)])
-        servers = [child for child in psutil.Process().children() if "jail.py" in " ".join(child.cmdline())]
+        servers = [
+            child for child in psutil.Process().children() if "jail.server" in " ".join(child.cmdline())
+        ]
         left = {server.pid: server.children(recursive=True) for server in servers}
         names = [*HOSTILE, "right"]
         return {name: result.verdict for name, result in zip(names, results, strict=True)}, left

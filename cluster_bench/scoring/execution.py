@@ -3,8 +3,9 @@
     with Sandbox(workers=2, timeout_s=3.0, memory_mb=1024) as sandbox:
         results = sandbox.run([Program(text, tests="assert f(2) == 4", defines=("f",))])
 
-Each worker is a light server process (jail.py) that forks a referee and a player per program (referee.py).
-Before the first program, programs of known outcome must get their known verdicts, or nothing is scored.
+Each worker is a light server process (jail/server.py) with one referee and, per program, one player
+(jail/referee.py). Before the first program, programs of known outcome must get their known verdicts, or
+nothing is scored.
 
 What is held: the verdict, where tests and values are plain data; the file system, the network, other
 processes, memory, output, time. What is not: a program whose tests cannot be carried over the channel shares
@@ -67,7 +68,10 @@ class Probe:
     timeout_s: float = 10.0
 
 
-STAGES = 3  # folders where jail.py keeps what it moves: Python, packages, the folder itself
+START = (  # by path, so that nothing of this package but the jail is loaded; and nothing is left on the path
+    "import sys; sys.path.append(sys.argv.pop(1)); from jail.server import main; sys.path.pop(); main()"
+)
+STAGES = 3  # folders where isolation.py keeps what it moves: Python, packages, the folder itself
 PROBES = (
     Probe("a right program", Program("def f(x):\n    return x + 1", "assert f(1) == 2"), (Verdict.PASSED,)),
     Probe(
@@ -185,7 +189,7 @@ class Sandbox:
 
 
 class _Server:
-    """One jail.py process."""
+    """One jail/server.py process."""
 
     def __init__(self, folder: Path, limits: dict[str, int], hidden: Sequence[Path]) -> None:
         folder.mkdir(mode=0o711)
@@ -203,7 +207,7 @@ class _Server:
         }
         # -I would ignore PYTHONHASHSEED, on which the order of sets rests; the environment is ours anyway.
         self._process = subprocess.Popen(
-            [sys.executable, "-s", "-S", "-P", str(Path(__file__).with_name("jail.py")), json.dumps(request)],
+            [sys.executable, "-s", "-S", "-P", "-c", START, str(Path(__file__).parent), json.dumps(request)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={

