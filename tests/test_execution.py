@@ -260,13 +260,14 @@ def test_a_sandbox_that_misjudges_is_refused(monkeypatch):
         pass
 
 
-def test_servers_end_with_their_parent():
+def test_servers_end_with_their_parent(tmp_path):  # which lies below a folder closed to others
     code = (
         "import os, sys\nfrom cluster_bench.scoring.execution import *\n"
         "s = Sandbox(1, 30.0, 512).__enter__()\nprint(s._servers[0]._process.pid, flush=True)\n"
         "s.run([Program('import time\\ntime.sleep(30)', '')])"
     )
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=env)
     assert child.stdout
     server = psutil.Process(int(child.stdout.readline()))
     time.sleep(0.3)
