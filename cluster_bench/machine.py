@@ -5,6 +5,8 @@ import dataclasses
 import os
 import platform
 import signal
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -37,6 +39,19 @@ def _cpu() -> str:
     info = Path("/proc/cpuinfo")
     names = [line for line in info.read_text().splitlines() if line.startswith("model name")]
     return names[0].partition(":")[2].strip() if names else platform.machine()
+
+
+@contextmanager
+def torch_threads(count: int) -> Generator[None]:
+    """Let torch use so many threads inside the block."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def die_with_parent(signal_number: int = signal.SIGTERM) -> None:

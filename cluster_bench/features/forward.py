@@ -1,7 +1,6 @@
 """One forward pass over a batch of rows. Imports torch: import it inside a call."""
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,17 +14,6 @@ from transformers.utils import logging
 from cluster_bench.artifacts import Array
 
 LOGITS = 2**25  # logits held at once: 128 MiB in float32
-
-
-@contextmanager
-def threads(count: int) -> Generator[None]:
-    """Let torch use so many threads inside the block."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def load(weights: Path, dtype: str, device: str) -> Any:

@@ -17,6 +17,7 @@ from jaxtyping import Float, Float32, Int64
 from pydantic.dataclasses import dataclass
 
 from cluster_bench.artifacts import STRICT, Array, Features, Model, Tokens, Workspace
+from cluster_bench.machine import torch_threads
 from cluster_bench.progress import progress
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class ResponseGradient:
             from cluster_bench.features import forward
 
             total = sum(len(batches[n]) for n in missing)
-            with forward.threads(work.machine.threads), progress("features", total, "rows") as advance:
+            with torch_threads(work.machine.threads), progress("features", total, "rows") as advance:
                 net = forward.load(model.weights, self.dtype, work.machine.device)
                 for n in missing:
                     rows = [tokens.ids[tokens.starts[i] : tokens.starts[i + 1]] for i in batches[n]]

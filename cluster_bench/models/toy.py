@@ -7,6 +7,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from cluster_bench.artifacts import STRICT, Model, Workspace
+from cluster_bench.machine import torch_threads
 from cluster_bench.progress import progress
 
 if TYPE_CHECKING:
@@ -52,15 +53,10 @@ class ToyBase:
         weights = workspace.folder / "weights"
         weights.mkdir(exist_ok=True)
         words = tokenizer.save(weights)
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(self.seed)
-                model = self._fresh(words)
-                self._pretrain(model, words)
-        finally:
-            torch.set_num_threads(threads)
+        with torch_threads(1), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.seed)
+            model = self._fresh(words)
+            self._pretrain(model, words)
         model.save_pretrained(weights)
         return Model(weights, sum(p.numel() for p in model.parameters()))
 
