@@ -71,7 +71,6 @@ class Probe:
 START = (  # by path, so that nothing of this package but the jail is loaded; and nothing is left on the path
     "import sys; sys.path.append(sys.argv.pop(1)); from jail.server import main; sys.path.pop(); main()"
 )
-STAGES = 3  # folders where isolation.py keeps what it moves: Python, packages, the folder itself
 PROBES = (
     Probe("a right program", Program("def f(x):\n    return x + 1", "assert f(1) == 2"), (Verdict.PASSED,)),
     Probe(
@@ -195,8 +194,6 @@ class _Server:
         folder.mkdir(mode=0o711)
         (folder / "run").mkdir()
         (folder / "run").chmod(0o777)
-        for stage in range(STAGES):
-            (folder / f"stage{stage}").mkdir()
         numpy = importlib.util.find_spec("numpy")
         packages = [str(Path(numpy.origin).parents[1])] if numpy and numpy.origin else []
         request = {

@@ -92,27 +92,26 @@ class Isolation:
             if self.root and any(map(_closed_at, (sys.base_prefix, *self.packages, self.folder))):
                 self.missing.append("own user")
             return False
-        if not (self.processes_apart and _tmpfs("/proc", RDONLY | NOSUID | NODEV, 1)):
-            self.missing.append("hidden /proc")
         for folder in hidden:
             if not _tmpfs(folder, RDONLY | NOSUID | NODEV, 1):
                 self.missing.append(f"hidden {folder}")
         if self.root and not self._open_up([sys.base_prefix, *self.packages, self.folder]):
             self.missing.append("own user")
+        if not (self.processes_apart and _tmpfs("/proc", RDONLY | NOSUID | NODEV, 1)):
+            self.missing.append("hidden /proc")
         return self.empty_folder()
 
     def _open_up(self, needed: list[str]) -> bool:
         """Let a user without rights reach what Python needs, below folders that are closed to it: those are
         covered by an empty one that holds nothing but the needed paths, at the same place."""
-        closed = {path: _closed_at(path) for path in needed}
-        staged = {path: f"{self.folder}/stage{n}" for n, path in enumerate(needed) if closed[path]}
-        done = all(_bind(path, stage) for path, stage in staged.items())
-        for cover in {closed[path] for path in staged}:
-            done = done and _tmpfs(cover, NOSUID | NODEV, 1)
-        for path, stage in staged.items():
+        closed = {path: cover for path in needed if (cover := _closed_at(path))}
+        behind = {path: os.open(path, os.O_PATH) for path in closed}
+        done = all(_tmpfs(cover, NOSUID | NODEV, 1) for cover in set(closed.values()))
+        for path, descriptor in behind.items():
             os.makedirs(path, 0o755, exist_ok=True)  # noqa: PTH103
-            done = done and _bind(stage, path)
-        for cover in {closed[path] for path in staged}:
+            done = done and _bind(f"/proc/self/fd/{descriptor}", path)
+            os.close(descriptor)
+        for cover in set(closed.values()):
             flags = REMOUNT | BIND | RDONLY | NOSUID | NODEV
             done = done and _permitted(_libc.mount, None, cover.encode(), None, flags, None)
         return done
