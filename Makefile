@@ -4,6 +4,7 @@ PY := .venv/bin/python
 export OMP_NUM_THREADS ?= 1
 export OMP_WAIT_POLICY ?= passive
 export TOKENIZERS_PARALLELISM ?= false
+export PYTHONDONTWRITEBYTECODE =  # every run starts processes; compiling each import anew would cost most
 
 .DEFAULT_GOAL := help
 .PHONY: help setup reproduce test check small clean

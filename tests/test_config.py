@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster_bench.benchmarks.local import FILES
 from cluster_bench.config import METHODS, build, machine, structure
 from cluster_bench.pipeline import plan, walk
 from cluster_bench.selection import SELECTORS
@@ -27,10 +28,17 @@ def rows_file(tmp_path: Path) -> str:
     return f"dataset.path={path}"
 
 
+@pytest.fixture
+def items_folder(tmp_path: Path) -> str:
+    for name in FILES.values():
+        (tmp_path / name).write_text('{"task_id": 11}\n')
+    return f"benchmarks.folder={tmp_path}"
+
+
 @pytest.mark.parametrize(("group", "option"), OPTIONS, ids=lambda v: v)
-def test_every_option_composes(group, option, tree, rows_file):
+def test_every_option_composes(group, option, tree, rows_file, items_folder):
     extra = [rows_file] if (group, option) in NEEDS_FILE else []
-    extra += ["benchmarks.folder=somewhere"] if (group, option) in NEEDS_FOLDER else []
+    extra += [items_folder] if (group, option) in NEEDS_FOLDER else []
     composed = tree(f"{group}={option}", *extra)
     experiment = structure(composed)
     assert machine(composed).processes <= composed["hardware"]["ranks"]
@@ -136,6 +144,7 @@ def test_a_cell_is_what_its_command_line_composes(tree):
         ),
         (["hardware.processes=9"], "hardware.processes: 9 is not between 1 and ranks 4"),
         (["dataset=jsonl", "dataset.path=/nowhere/rows.jsonl"], "/nowhere/rows.jsonl"),
+        (["benchmarks=local", "benchmarks.folder=/nowhere"], "/nowhere/humaneval_plus.jsonl is missing"),
         (["store=/proc/nowhere"], "store: /proc/nowhere cannot be written"),
     ],
 )

@@ -32,7 +32,7 @@ class LocalBenchmarks:
 
     folder: str  # of the files in FILES; humaneval needs none
     names: tuple[str, ...]
-    sha256: dict[str, str] = field(default_factory=dict)  # that a benchmark's copy must have, where given
+    sha256: dict[str, str] = field(default_factory=dict)  # of each copy; filled in, so content is addressed
 
     def __post_init__(self) -> None:
         for name in (*self.names, *self.sha256):
@@ -40,23 +40,29 @@ class LocalBenchmarks:
                 raise ValueError(f"benchmark {name!r} is not one of {', '.join(FILES)}")
         if not self.names or len(set(self.names)) < len(self.names):
             raise ValueError(f"names must be distinct and at least one, got {list(self.names)}")
+        found = {name: hashlib.sha256(self._content(name)[1]).hexdigest() for name in self.names}
+        for name in self.names:
+            if self.sha256.get(name, found[name]) != found[name]:
+                raise ValueError(f"sha256.{name}: the items are {found[name]}, not {self.sha256[name]}")
+        object.__setattr__(self, "sha256", found)
 
     def __call__(self, workspace: Workspace) -> Benchmarks:
         items: dict[str, int] = {}
-        digests: dict[str, str] = {}
         for name in self.names:
-            rows = _humaneval() if name == "humaneval" else _rows(self._file(name))
-            if name == "mbpp":
-                rows = [row for row in rows if row.get("task_id") in MBPP_TEST]
-            if not rows:
-                raise ValueError(f"benchmarks.folder: {FILES[name]} has no rows for {name}")
-            content = "".join(json.dumps(row) + "\n" for row in rows).encode()
-            items[name], digests[name] = len(rows), hashlib.sha256(content).hexdigest()
-            wanted = self.sha256.get(name, digests[name])
-            if digests[name] != wanted:
-                raise ValueError(f"benchmarks.sha256.{name}: the items are {digests[name]}, not {wanted}")
+            items[name], content = self._content(name)
+            if hashlib.sha256(content).hexdigest() != self.sha256[name]:
+                raise ValueError(f"{self._file(name)} has changed since this run was set up; start it again")
             (workspace.folder / f"{name}.jsonl").write_bytes(content)
-        return Benchmarks(workspace.folder, items, digests)
+        return Benchmarks(workspace.folder, items, self.sha256)
+
+    def _content(self, name: str) -> tuple[int, bytes]:
+        """How many items there are, and the copy that is kept of them."""
+        rows = _humaneval() if name == "humaneval" else _rows(self._file(name))
+        if name == "mbpp":
+            rows = [row for row in rows if row.get("task_id") in MBPP_TEST]
+        if not rows:
+            raise ValueError(f"benchmarks.folder: {FILES[name]} has no rows for {name}")
+        return len(rows), "".join(json.dumps(row) + "\n" for row in rows).encode()
 
     def _file(self, name: str) -> Path:
         file = Path(self.folder).expanduser() / FILES[name]
