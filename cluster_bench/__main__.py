@@ -88,7 +88,8 @@ def _study(tree: dict[str, Any], overrides: Sequence[str]) -> None:
         report.write(records, Path(study["results"]), study["title"], again)
         _show(tree, records)
     if failed:
-        sys.exit("\n".join([f"{len(failed)} of {len(cells)} runs failed:", *failed]))
+        print("\n".join([f"error: {len(failed)} of {len(cells)} runs failed:", *failed]), file=sys.stderr)
+        sys.exit(2 if all(isinstance(error, ValueError) for error in failed.values()) else 1)
 
 
 def _show(tree: dict[str, Any], records: list[Any]) -> None:

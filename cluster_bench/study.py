@@ -127,13 +127,13 @@ def store_of(tree: Mapping[str, Any]) -> Store:
     return Store(Path(tree["store"]), machine(tree))
 
 
-def make(missing: Sequence[Cell], jobs: int) -> list[str]:
-    """Make the cells' scores in `jobs` processes; return a line for each that failed.
+def make(missing: Sequence[Cell], jobs: int) -> dict[str, Exception]:
+    """Make the cells' scores in `jobs` processes; return a line for each that failed, and its error.
 
     A failing cell lets the others go on; its traceback is in the log of its process, under `<store>/logs`.
     Raises RuntimeError when a process itself is killed.
     """
-    failed: list[str] = []
+    failed: dict[str, Exception] = {}
     if not missing:
         return failed
     logs = Path(missing[0].tree["store"]) / "logs"
@@ -147,8 +147,9 @@ def make(missing: Sequence[Cell], jobs: int) -> list[str]:
             except BrokenProcessPool as error:
                 raise RuntimeError(f"study: a process was killed while making {cell.chosen}") from error
             except Exception as error:
-                failed.append(f"{cell.chosen}: {type(error).__name__}: {error}")
-                log.warning("failed %s", failed[-1])
+                line = f"{cell.chosen}: {type(error).__name__}: {error}"
+                failed[line] = error
+                log.warning("failed %s", line)
             advance(1)
     return failed
 

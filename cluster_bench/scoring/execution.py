@@ -245,6 +245,7 @@ class _Server:
         return Result(Verdict(answer["verdict"]), answer["detail"], answer["together"])
 
     def close(self) -> None:
+        """End the server, and with it all that it started."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.close()

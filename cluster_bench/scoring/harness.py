@@ -18,6 +18,7 @@ from typing import Any, Literal, cast
 from pydantic.dataclasses import dataclass
 
 from cluster_bench.artifacts import STRICT, Benchmarks, Checkpoint, Scores, Workspace
+from cluster_bench.machine import torch_threads
 from cluster_bench.progress import progress
 from cluster_bench.scoring.accuracy import accuracy
 from cluster_bench.scoring.benchmarks import BENCHMARKS, Item, items
@@ -116,7 +117,7 @@ class LmEval:
         manager = TaskManager(
             include_path=Path(__file__).with_name("tasks"), include_defaults=False, metadata=metadata
         )
-        with _quiet(), _threads(work.machine.threads):
+        with _quiet(), torch_threads(work.machine.threads):
             tasks = manager.load(list(self.benchmarks))
             engine = Engine(model, tokenizer, self.batch_size)
             for task in tasks["tasks"].values():
@@ -208,15 +209,3 @@ def _quiet() -> Any:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-@contextlib.contextmanager
-def _threads(count: int) -> Any:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

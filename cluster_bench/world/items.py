@@ -47,6 +47,7 @@ def coded(
 
 
 def humaneval(number: int, program: Program, s: Story, tests: list[str]) -> Item:
+    """A function to complete from its first line and docstring; of HumanEval+ too."""
     first, body = program.source(s.function, s.argument).split("\n", 1)
     return {
         "task_id": f"Toy/{number}",
@@ -58,6 +59,7 @@ def humaneval(number: int, program: Program, s: Story, tests: list[str]) -> Item
 
 
 def mbpp(number: int, program: Program, s: Story, tests: list[str]) -> Item:
+    """A function to write from a sentence."""
     return {
         "task_id": number,
         "text": mbpp_text(program, s),
@@ -69,6 +71,7 @@ def mbpp(number: int, program: Program, s: Story, tests: list[str]) -> Item:
 
 
 def mbpp_plus(number: int, program: Program, s: Story, tests: list[str]) -> Item:
+    """The same in EvalPlus's columns: `test_list` shows three of the tests, `test` runs all."""
     basic = mbpp(number, program, s, tests)
     return {
         "task_id": number,
