@@ -11,8 +11,8 @@ def test_the_walk_is_one_file_under_100_lines():
 
 def test_run_names_every_stage_in_order(experiment):
     run = cluster_bench.pipeline.walk(experiment())
-    assert list(run.nodes)[0] == "corpus"
-    assert list(run.nodes)[-1] == "scores"
-    for name, node in run.nodes.items():
-        seen = list(run.nodes)[: list(run.nodes).index(name)]
-        assert {parent.stage for parent in node.parents} <= {run.nodes[n].stage for n in seen}
+    names = list(run.nodes)
+    assert (names[0], names[-1]) == ("corpus", "scores")
+    for place, node in enumerate(run.nodes.values()):
+        before = {run.nodes[name].stage for name in names[:place]}
+        assert {parent.stage for parent in node.parents} <= before
