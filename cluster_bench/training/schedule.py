@@ -11,7 +11,7 @@ def learning_rate(
 
     `warmup` counts steps; below 1 it is a share of all steps. Step 0 already moves.
 
-    >>> [round(learning_rate(s, 4, 1.0, 2, "linear"), 2) for s in range(4)]
+    >>> [round(learning_rate(s, 4, 1.0, 2.0, "linear"), 2) for s in range(4)]
     [0.5, 1.0, 1.0, 0.5]
     """
     rise = math.ceil(warmup * steps) if warmup < 1 else int(warmup)
