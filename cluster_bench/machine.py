@@ -54,9 +54,12 @@ def torch_threads(count: int) -> Generator[None]:
         torch.set_num_threads(before)
 
 
-def die_with_parent(signal_number: int = signal.SIGTERM) -> None:
-    """Ask the kernel to signal this process when its parent ends, however it ends (Linux)."""
-    parent = os.getppid()
+def die_with_parent(parent: int, signal_number: int = signal.SIGTERM) -> None:
+    """Ask the kernel to signal this process when its parent ends, however it ends (Linux).
+
+    `parent` is the parent's process id as the parent itself told it: one that ended before the kernel was
+    asked has been replaced by then, and this process ends at once.
+    """
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal_number), 0, 0, 0)
-    if os.getppid() != parent:  # it ended before the kernel was asked
+    if os.getppid() != parent:
         os.kill(os.getpid(), signal_number)

@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import signal
-import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -156,9 +155,7 @@ def make(missing: Sequence[Cell], jobs: int) -> dict[str, Exception]:
 
 def _begin(logs: Path, parent: int) -> None:
     """Each process ends with the study, and writes what it says to a file of its own."""
-    die_with_parent(signal.SIGKILL)
-    if os.getppid() != parent:
-        sys.exit(1)
+    die_with_parent(parent, signal.SIGKILL)
     logs.mkdir(parents=True, exist_ok=True)
     stream = (logs / f"{os.getpid()}.log").open("a", buffering=1)
     os.dup2(stream.fileno(), 1)

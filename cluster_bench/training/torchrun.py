@@ -17,6 +17,7 @@ from cluster_bench.machine import die_with_parent
 
 POLL_S = 0.05
 GRACE_S = 5.0  # for torchrun to end its ranks after a first signal
+PARENT = "CLUSTER_BENCH_PARENT"  # environment variable: the process that this one must not outlive
 
 
 def torchrun(module: str, request: Path, processes: int, threads: int, each_poll: Callable[[], None]) -> None:
@@ -32,6 +33,7 @@ def torchrun(module: str, request: Path, processes: int, threads: int, each_poll
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
+        PARENT: str(os.getpid()),
         "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
     }
@@ -86,7 +88,8 @@ def _what_failed(folder: Path, code: int) -> str:
 
 
 if __name__ == "__main__":
-    die_with_parent()
+    die_with_parent(int(os.environ[PARENT]))
+    os.environ[PARENT] = str(os.getpid())  # for the workers
     from torch.distributed.run import main
 
     main(sys.argv[1:])

@@ -31,6 +31,7 @@ from cluster_bench.machine import die_with_parent
 from cluster_bench.training.loss import batch_loss, pad
 from cluster_bench.training.plan import Plan
 from cluster_bench.training.schedule import learning_rate
+from cluster_bench.training.torchrun import PARENT
 
 
 @dataclass(frozen=True)
@@ -225,5 +226,5 @@ def _save(model: Any, request: Request) -> None:
 
 
 if __name__ == "__main__":
-    die_with_parent(signal.SIGKILL)
+    die_with_parent(int(os.environ[PARENT]), signal.SIGKILL)
     main(Path(sys.argv[1]))
