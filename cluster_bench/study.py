@@ -180,6 +180,8 @@ def record_of(name: str, cell: Cell) -> Record:
     features, clusters = store.get(run.features), store.get(run.clusters)
     spent = sum(store.record(node)["seconds"] for node in (run.selection, run.allocation))
     spent += features.seconds + clusters.seconds
+    trained = selection.rows if checkpoint.steps else selection.rows[:0]  # the base model saw none
+    distinct = np.unique(trained)
     return Record(
         study=name,
         **{group: tree[OPTIONS][group] for group in ("method", "model", "dataset")},
@@ -190,12 +192,12 @@ def record_of(name: str, cell: Cell) -> Record:
         ranks=allocation.ranks,
         processes=checkpoint.processes,
         rows=len(tokens),
-        kept_rows=len(np.unique(selection.rows)) if checkpoint.steps else 0,
+        kept_rows=len(distinct),
         left_out_rows=len(tokens.left_out),
         overflow_rows=int(clusters.overflow.sum()),
-        kept_overflow_rows=int(clusters.overflow[np.unique(selection.rows)].sum()) if checkpoint.steps else 0,
+        kept_overflow_rows=int(clusters.overflow[distinct].sum()),
         corpus_tokens=int(tokens.lengths.sum()),
-        kept_tokens=int(tokens.lengths[selection.rows].sum()) if checkpoint.steps else 0,
+        kept_tokens=int(tokens.lengths[trained].sum()),
         steps=checkpoint.steps,
         selection_seconds=spent if selection.uses_features else 0.0,
         train_seconds=checkpoint.train_seconds,

@@ -75,14 +75,16 @@ class PaperLoop:
         }
         request.write_text(json.dumps(told, indent=2))
         with progress("training", plan.steps, "steps") as advance:
-            seen = 0
+            metrics, read = work.folder / "metrics.jsonl", 0
 
             def each_poll() -> None:
-                nonlocal seen
-                metrics = work.folder / "metrics.jsonl"
-                steps = metrics.read_bytes().count(b"\n") if metrics.exists() else 0
-                advance(steps - seen)
-                seen = steps
+                nonlocal read
+                if metrics.exists():
+                    with metrics.open("rb") as file:
+                        file.seek(read)
+                        fresh = file.read()
+                    read += len(fresh)
+                    advance(fresh.count(b"\n"))
 
             torchrun(
                 "cluster_bench.training.worker",
