@@ -24,9 +24,11 @@ from transformers import AutoModelForCausalLM
 from cluster_bench.artifacts import Allocation, Machine, Workspace, save
 from cluster_bench.config import build
 from cluster_bench.training import TRAINERS
+from cluster_bench.training.learner import Learner
 from cluster_bench.training.loss import batch_loss, pad
 from cluster_bench.training.plan import build_plan
-from cluster_bench.training.worker import Request, train
+from cluster_bench.training.request import Request
+from cluster_bench.training.steps import train
 
 LOOP: dict[str, Any] = {
     "kind": "paper",
@@ -69,6 +71,11 @@ def _process(index: int, processes: int, request: Request) -> None:
     dist.destroy_process_group()
 
 
+def request_of(method, model, folder: Path, plan_hash: str) -> Request:
+    fields = dataclasses.asdict(method)
+    return Request(str(folder), str(model.weights), plan_hash, Machine(), "paper", fields)
+
+
 def trained(tokens, model, allocation, folder: Path, processes: int, **changes: Any):
     """Train through the real worker in forked processes; return the float64 weights and the losses."""
     method = loop(**changes)
@@ -77,7 +84,7 @@ def trained(tokens, model, allocation, folder: Path, processes: int, **changes: 
     plan.save(folder / "plan.npz")
     (folder / "tokens").mkdir()
     save(tokens, folder / "tokens")
-    request = Request(str(folder), str(model.weights), plan.hash, "cpu", 1, dataclasses.asdict(method))
+    request = request_of(method, model, folder, plan.hash)
     mp.start_processes(_process, (processes, request), processes, start_method="fork")
     losses = [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return load_file(folder / "weights/model.safetensors"), np.array(losses)
@@ -88,7 +95,7 @@ def trained(tokens, model, allocation, folder: Path, processes: int, **changes: 
 def test_any_number_of_processes_ranks_and_micro_batches_gives_the_same(
     tiny_tokens, tiny_model, allocation, tmp_path, dtype, tolerance, optimizer, monkeypatch
 ):
-    monkeypatch.setattr("cluster_bench.training.worker._save", _save_as_trained)
+    monkeypatch.setattr(Learner, "save", _save_as_trained)
     shared = (tiny_tokens, tiny_model, allocation)
     same = {"dtype": dtype, "optimizer": optimizer}
     weights, losses = trained(*shared, tmp_path / "one", 1, **same)
@@ -106,8 +113,8 @@ def test_any_number_of_processes_ranks_and_micro_batches_gives_the_same(
         np.testing.assert_allclose(other_losses, losses, rtol=tolerance, err_msg=name)
 
 
-def _save_as_trained(model: Any, request: Request) -> None:
-    model.save_pretrained(Path(request.folder) / "weights")  # float64 too, so that 1e-9 can be seen
+def _save_as_trained(learner: Any, target: Path, base: Path) -> None:
+    learner.model.save_pretrained(target)  # float64 too, so that 1e-9 can be seen
 
 
 def _relative(a: dict[str, Any], b: dict[str, Any]) -> float:
@@ -301,5 +308,5 @@ def _refused_plan(tokens, model, allocation, folder: Path) -> None:
     build_plan(allocation, 1, 16, 0).save(folder / "plan.npz")
     (folder / "tokens").mkdir()
     save(tokens, folder / "tokens")
-    request = Request(str(folder), str(model.weights), "other", "cpu", 1, dataclasses.asdict(method))
+    request = request_of(method, model, folder, "other")
     mp.start_processes(_process, (1, request), 1, start_method="fork")

@@ -4,17 +4,17 @@ This is the parent's side: it builds the plan, writes one request, starts torchr
 """
 
 import dataclasses
-import json
 import shutil
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
 from pydantic.dataclasses import dataclass
 
 from cluster_bench.artifacts import STRICT, Allocation, Checkpoint, Model, Tokens, Workspace, save
 from cluster_bench.progress import progress
+from cluster_bench.training.metrics import join
 from cluster_bench.training.plan import Plan, build_plan
+from cluster_bench.training.request import Request
 from cluster_bench.training.torchrun import end_leftovers, torchrun
 
 
@@ -50,49 +50,52 @@ class PaperLoop:
 
     def __call__(self, tokens: Tokens, model: Model, allocation: Allocation, work: Workspace) -> Checkpoint:
         """Train from the base model. Raises RuntimeError that names the rank when one fails."""
-        if allocation.ranks != self.ranks:
-            raise ValueError(f"training.ranks is {self.ranks}, the allocation's {allocation.ranks}")
-        plan = build_plan(allocation, self.epochs, self.global_batch, self.seed)
-        _clear(work.folder)
-        if not plan.steps:
-            shutil.copytree(model.weights, work.folder / "weights")
-            return Checkpoint(work.folder / "weights", 0, 0, 0.0, 0.0, [0.0] * self.ranks, 0)
-        self._train(tokens, model, plan, work)
-        return _collect(plan, tokens, work)
+        return fine_tune(self, "paper", tokens, model, allocation, work)
 
-    def _train(self, tokens: Tokens, model: Model, plan: Plan, work: Workspace) -> None:
-        request = work.folder / "request.json"
-        (work.folder / "tokens").mkdir()
-        save(tokens, work.folder / "tokens")
-        plan.save(work.folder / "plan.npz")
-        told = {
-            "folder": str(work.folder),
-            "weights": str(model.weights),
-            "plan_hash": plan.hash,
-            "device": work.machine.device,
-            "threads": work.machine.threads,
-            "loop": dataclasses.asdict(self),
-        }
-        request.write_text(json.dumps(told, indent=2))
-        with progress("training", plan.steps, "steps") as advance:
-            metrics, read = work.folder / "metrics.jsonl", 0
 
-            def each_poll() -> None:
-                nonlocal read
-                if metrics.exists():
-                    with metrics.open("rb") as file:
-                        file.seek(read)
-                        fresh = file.read()
-                    read += len(fresh)
-                    advance(fresh.count(b"\n"))
+def fine_tune(
+    loop: Any, kind: str, tokens: Tokens, model: Model, allocation: Allocation, work: Workspace
+) -> Checkpoint:
+    """Train by a method of the registry, `loop`, whose name there is `kind`: the same for each of them."""
+    if allocation.ranks != loop.ranks:
+        raise ValueError(f"training.ranks is {loop.ranks}, the allocation's {allocation.ranks}")
+    plan = build_plan(allocation, loop.epochs, loop.global_batch, loop.seed)
+    _clear(work.folder)
+    if not plan.steps:
+        shutil.copytree(model.weights, work.folder / "weights")
+        return Checkpoint(work.folder / "weights", 0, 0, 0.0, 0.0, [0.0] * loop.ranks, 0)
+    (work.folder / "tokens").mkdir()
+    save(tokens, work.folder / "tokens")
+    plan.save(work.folder / "plan.npz")
+    fields = dataclasses.asdict(loop)
+    request = Request(str(work.folder), str(model.weights), plan.hash, work.machine, kind, fields)
+    _run(request, plan.steps)
+    return _collect(plan, tokens, work)
 
-            torchrun(
-                "cluster_bench.training.worker",
-                request,
-                work.machine.processes,
-                work.machine.threads,
-                each_poll,
-            )
+
+def _run(request: Request, steps: int) -> None:
+    """Start torchrun on the request and show how far it is."""
+    folder, machine = Path(request.folder), request.machine
+    request.write(folder / "request.json")
+    with progress("training", steps, "steps") as advance:
+        metrics, read = folder / "metrics.jsonl", 0
+
+        def each_poll() -> None:
+            nonlocal read
+            if metrics.exists():
+                with metrics.open("rb") as file:
+                    file.seek(read)
+                    fresh = file.read()
+                read += len(fresh)
+                advance(fresh.count(b"\n"))
+
+        torchrun(
+            "cluster_bench.training.worker",
+            folder / "request.json",
+            machine.processes,
+            machine.threads,
+            each_poll,
+        )
 
 
 def _clear(folder: Path) -> None:
@@ -105,13 +108,14 @@ def _clear(folder: Path) -> None:
 def _collect(plan: Plan, tokens: Tokens, work: Workspace) -> Checkpoint:
     """Read the seconds of every process, and leave what belongs to the artefact."""
     folder, processes = work.folder, work.machine.processes
-    seconds = sum(np.load(folder / f"seconds_{process}.npy") for process in range(processes))
-    total = float(json.loads((folder / "total.json").read_text()))
-    rest = float(np.load(folder / "rest.npy").sum())
-    modelled = total if processes == plan.ranks else float(np.max(seconds, axis=1).sum()) + rest
-    trained = int(tokens.lengths[plan.rows].sum())
+    seconds = join(folder, plan.steps, plan.ranks, processes)
     shutil.rmtree(folder / "tokens")
-    for path in [*folder.glob("seconds_*.npy"), folder / "rest.npy", folder / "total.json"]:
-        path.unlink()
-    per_rank = [float(s) for s in np.sum(seconds, axis=0)]
-    return Checkpoint(folder / "weights", plan.steps, trained, total, modelled, per_rank, processes)
+    return Checkpoint(
+        folder / "weights",
+        plan.steps,
+        int(tokens.lengths[plan.rows].sum()),
+        float(seconds.steps.sum()),
+        seconds.modelled,
+        seconds.ranks.sum(0).tolist(),
+        processes,
+    )
