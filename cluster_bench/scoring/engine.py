@@ -1,14 +1,16 @@
 """lm-eval's Hugging Face model with what scoring needs changed. Imported inside calls only: it takes seconds.
 
 * A response is encoded apart from its prompt, as in training, so no token spans the border.
-* The same question asked by two benchmarks is generated once.
-* Greedy decoding is a plain loop over the cache that ends a row at any special token.
+* The same question asked by two benchmarks is answered once; answers outlive a crash in a file of their own.
+* Greedy decoding is ours (see generation.py) and ends a row at any special token.
 * Questions cut at the left because the model's context is too short are kept, to be counted.
 """
 
 import contextlib
+import json
 import sys
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -16,20 +18,24 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 from cluster_bench.progress import progress
+from cluster_bench.scoring.generation import generate
 
 _HFLM = cast("Any", HFLM)  # its registry's decorator hides its type
 
 
 class Engine(_HFLM):
-    """One loaded model for all benchmarks, with our progress in place of lm-eval's."""
+    """One loaded model for all benchmarks, with our progress in place of lm-eval's.
 
-    def __init__(self, model: Any, tokenizer: Any, batch_size: int) -> None:
+    `unfinished` is where answers wait for the rest: one JSON line each, the tokens asked and the tokens said.
+    """
+
+    def __init__(self, model: Any, tokenizer: Any, batch_size: int, unfinished: Path) -> None:
         super().__init__(model, tokenizer=tokenizer, batch_size=batch_size, add_bos_token=False)
         self._advance: Callable[[int], None] = lambda _: None
         self._stderr = sys.stderr
         self.cut: set[str] = set()
         self._encoded: dict[str, list[int]] = {}
-        self._ends = torch.tensor(sorted(set(tokenizer.all_special_ids)), device=self.device)
+        self._places, self._unfinished = batch_size, unfinished
 
     def _context(self, context: str, room: int) -> list[int]:
         """The tokens of a question, each encoded once; noted where they leave less than `room`."""
@@ -65,43 +71,25 @@ class Engine(_HFLM):
         return logits.float()
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """One response per request, in order."""
-        distinct = {request.args[0]: request for request in requests}
-        for context, request in distinct.items():
-            options = cast("tuple[str, dict[str, int]]", request.args)[1]
-            self._context(context, options["max_gen_toks"])
-        with self._progress("generating", len(distinct), "programs"):
-            responses = super().generate_until(list(distinct.values()), disable_tqdm=True)
-        of = dict(zip(distinct, responses, strict=True))
-        return [of[request.args[0]] for request in requests]
+        """One response per request, in order: the most likely tokens up to a special one."""
+        asked = [cast("tuple[str, dict[str, int]]", request.args) for request in requests]
+        room = max(options["max_gen_toks"] for _, options in asked)
+        questions = [tuple(self._context(text, room)[room - self.max_length :]) for text, _ in asked]
+        said = _answers(self._unfinished)
+        left = sorted(set(questions) - said.keys(), key=lambda ids: (-len(ids), ids))
+        with self._progress("generating", len(left), "programs"), self._unfinished.open("a") as file:
 
-    @torch.no_grad()
-    def _model_generate(
-        self, context: torch.Tensor, max_length: int, stop: list[str], **generation_kwargs: Any
-    ) -> torch.Tensor:
-        """Prompts padded at the left, then the most likely token after token: rows x at most `max_length`."""
-        model = self.model
-        mask = cast("torch.Tensor", generation_kwargs["attention_mask"])
-        open_rows = torch.ones(len(context), dtype=torch.bool, device=context.device)
-        whole, step, cache = context, context, None
-        for _ in range(max_length - context.shape[1]):
-            places = (mask.cumsum(1) - 1).clamp(min=0)[:, -step.shape[1] :]
-            out = model(
-                input_ids=step,
-                attention_mask=mask,
-                position_ids=places,
-                past_key_values=cache,
-                use_cache=True,
-                logits_to_keep=1,
-            )
-            cache = out.past_key_values
-            token = out.logits[:, -1].float().argmax(-1)
-            open_rows = open_rows & ~torch.isin(token, self._ends)
-            token = torch.where(open_rows, token, self.tokenizer.pad_token_id)
-            if not open_rows.any():
-                break
-            step = token[:, None]
-            whole = torch.cat([whole, step], dim=1)
-            mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-        self._advance(len(context))
-        return whole
+            def done(number: int, answer: list[int]) -> None:
+                said[left[number]] = answer
+                print(json.dumps([left[number], answer]), file=file, flush=True)
+                self._advance(1)
+
+            generate(self.model, left, set(self.tokenizer.all_special_ids), (self._places, room), done)
+        return [self.tok_decode(said[question]) for question in questions]
+
+
+def _answers(file: Path) -> dict[tuple[int, ...], list[int]]:
+    """What a try that was ended had answered; its last line may be cut short."""
+    lines = file.read_text().split("\n")[:-1] if file.exists() else []
+    file.write_text("".join(f"{line}\n" for line in lines))
+    return {tuple(question): answer for question, answer in map(json.loads, lines)}

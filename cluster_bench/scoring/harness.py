@@ -25,6 +25,8 @@ from cluster_bench.scoring.benchmarks import BENCHMARKS, Item, items
 from cluster_bench.scoring.execution import Program, Sandbox
 from cluster_bench.scoring.outcomes import Record, count, doubt, record, write
 
+UNFINISHED = "unfinished.jsonl"  # in the workspace: answers of a try that was ended, to go on from
+
 
 @dataclass(frozen=True, config=STRICT)
 class LmEval:
@@ -74,6 +76,7 @@ class LmEval:
             values[name], stderr[name] = accuracy(passed, subjects)
             counts[name] = count(name, records)
             doubt(name, values[name], counts[name], records)
+        (work.folder / UNFINISHED).unlink(missing_ok=True)
         return Scores(
             values=values,
             stderr=stderr,
@@ -119,7 +122,7 @@ class LmEval:
         )
         with _quiet(), torch_threads(work.machine.threads):
             tasks = manager.load(list(self.benchmarks))
-            engine = Engine(model, tokenizer, self.batch_size)
+            engine = Engine(model, tokenizer, self.batch_size, work.folder / UNFINISHED)
             for task in tasks["tasks"].values():
                 if task.OUTPUT_TYPE == "generate_until":
                     task.set_config("generation_kwargs", {"max_gen_toks": self.max_new_tokens}, update=True)

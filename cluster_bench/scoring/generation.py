@@ -1,0 +1,128 @@
+"""Greedy generation with continuous refilling: a row that ends gives its place to the next question at once.
+
+A fixed number of places (the batch) is decoded together. Each place owns a stretch of a key/value cache that
+is laid out once and written in place; its columns count from the row's own first token. A question is read
+alone, without padding. So what a row says depends on neither its neighbours nor their number of tokens, and
+answering the rest of a list after a crash gives what answering all of it would have given.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicCache
+
+
+class PlacesCache(Cache):
+    """Keys and values of all places, one pair of tensors per layer: places x heads x columns x head size."""
+
+    def __init__(self, places: int, columns: int) -> None:
+        super().__init__(layers=[])
+        self._shape = places, columns
+        self._keys: list[Tensor] = []
+        self._values: list[Tensor] = []
+        self._place = torch.arange(places)
+        self._column = torch.zeros(places, dtype=torch.int64)
+        self._seen = 0
+
+    def read(self, place: int, prompt: DynamicCache) -> None:
+        """Put a question, read alone, into a place."""
+        for number, layer in enumerate(cast("list[Any]", prompt.layers)):
+            keys, values = layer.keys, layer.values
+            if number == len(self._keys):
+                places, columns = self._shape
+                shape = (places, keys.shape[1], columns, keys.shape[3])
+                self._keys.append(keys.new_zeros(shape))
+                self._values.append(values.new_zeros(shape))
+                self._place = self._place.to(keys.device)
+            self._keys[number][place, :, : keys.shape[2]] = keys[0]
+            self._values[number][place, :, : values.shape[2]] = values[0]
+
+    def next_columns(self, column: Int64[Tensor, " places"]) -> None:
+        """Where the next token of each place goes; attention sees the columns up to the last of them."""
+        self._column = column
+        self._seen = int(column.max()) + 1
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Write one token per place; give the columns in use (called by the model's attention)."""
+        keys, values = self._keys[layer_idx], self._values[layer_idx]
+        keys[self._place, :, self._column] = key_states[:, :, 0]
+        values[self._place, :, self._column] = value_states[:, :, 0]
+        return keys[:, :, : self._seen], values[:, :, : self._seen]
+
+
+@torch.inference_mode()
+def generate(
+    model: Any,
+    questions: Sequence[Sequence[int]],
+    ends: set[int],
+    limits: tuple[int, int],
+    done: Callable[[int, list[int]], None],
+) -> None:
+    """Answer every question with its most likely tokens, up to a token of `ends` (not kept).
+
+    `limits`: places (rows decoded together) and the largest number of tokens per answer. `done` gets the
+    number of a question and its answer as soon as that has ended.
+    """
+    places, most = limits
+    longest = max(map(len, questions), default=0)
+    cache = PlacesCache(places, longest + most)
+    queue = iter(range(len(questions)))
+    asked: list[int | None] = [None] * places
+    said: list[list[int]] = [[] for _ in range(places)]
+    column = torch.zeros(places, dtype=torch.int64)
+    token = torch.zeros(places, dtype=torch.int64)
+
+    def took(place: int, new: int) -> bool:
+        """Note the new token of a place; whether its answer goes on."""
+        number = cast("int", asked[place])
+        if new not in ends:
+            said[place].append(new)
+            if len(said[place]) < most:
+                return True
+        done(number, said[place])
+        asked[place] = None
+        return False
+
+    def refill(place: int) -> None:
+        for number in queue:
+            asked[place], said[place] = number, []
+            prompt = DynamicCache()
+            ids = torch.tensor([questions[number]], device=model.device)
+            first = int(_most_likely(model, input_ids=ids, past_key_values=prompt))
+            if took(place, first):
+                cache.read(place, prompt)
+                column[place], token[place] = len(questions[number]), first
+                return
+        column[place] = token[place] = 0  # nobody's place: decoded with the others, read by nobody
+
+    for place in range(places):
+        refill(place)
+    while any(number is not None for number in asked):
+        at = column.to(model.device)
+        cache.next_columns(at)
+        seen = torch.arange(int(column.max()) + 1, device=model.device)
+        chosen = _most_likely(
+            model,
+            input_ids=token.to(model.device)[:, None],
+            attention_mask=(seen <= at[:, None])[:, None, None],
+            position_ids=at[:, None],
+            past_key_values=cache,
+        ).tolist()
+        for place, new in enumerate(chosen):
+            if asked[place] is None:
+                continue
+            if took(place, new):
+                column[place] += 1
+                token[place] = new
+            else:
+                refill(place)
+
+
+def _most_likely(model: Any, **inputs: Any) -> Int64[Tensor, " rows"]:
+    logits: Float[Tensor, "rows 1 vocabulary"] = model(**inputs, use_cache=True, logits_to_keep=1).logits
+    return logits[:, -1].float().argmax(-1)
