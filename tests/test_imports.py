@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "cluster_bench"
-BASE = ["artifacts", "machine", "progress", "record", "world"]
+BASE = ["artifacts", "launch", "machine", "progress", "record", "world"]
 METHODS = [
     "corpora", "models", "tokens", "features", "clusters", "selection", "allocation", "training",
     "benchmarks", "scoring",
 ]  # fmt: skip
-AFTER = ["store", "config", "pipeline", "study", "report", "tracking", "__main__"]
+AFTER = ["store", "config", "pipeline", "study", "report", "tracking", "cost", "__main__"]
 LIGHT = ["clusters", "selection", "allocation"]
 
 

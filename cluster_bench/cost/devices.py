@@ -1,0 +1,45 @@
+"""The GPUs that are modelled, and the one that is here.
+
+Peaks are those of NVIDIA's data sheets for the SXM modules (A100 80GB: 312 TFLOP/s bf16 dense, 19.5 float32,
+2,039 GB/s, NVLink 600 GB/s both ways; H100: 989, 67, 3,350, 900; H200: as H100 with 4,800 GB/s and 141 GB).
+`efficiency` is fitted, see there.
+"""
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+GIB = 2.0**30
+
+
+@dataclass(frozen=True)
+class Device:
+    """One GPU of a node whose GPUs are joined by NVLink."""
+
+    name: str
+    bfloat16: float  # FLOP/s, dense
+    float32: float  # FLOP/s, without tensor cores: what torch uses unless told otherwise
+    bandwidth: float  # of its memory, bytes/s
+    link: float  # NVLink to the other GPUs, bytes/s in each direction
+    memory: float  # bytes
+    efficiency: float  # share of the bfloat16 peak that the matrix products of a well-tuned loop reach
+
+
+# Fitted to the 7B rows of llm-foundry's tables of 8 GPUs, and to nothing else; test_cost.py repeats the fit.
+# For H200 no published bfloat16 row was found: its efficiency is H100's, whose chip it is.
+A100, H100 = 0.65, 0.47
+DEVICES: Mapping[str, Device] = {
+    "a100": Device("A100", 312e12, 19.5e12, 2.039e12, 300e9, 80 * GIB, A100),
+    "h100": Device("H100", 989e12, 67e12, 3.35e12, 450e9, 80 * GIB, H100),
+    "h200": Device("H200", 989e12, 67e12, 4.8e12, 450e9, 141 * GIB, H100),
+}
+
+
+def detect() -> Device | None:
+    """The GPU of this machine, if it is one of those above."""
+    try:
+        asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+        names = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout.lower()
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return next((device for name, device in DEVICES.items() if name in names), None)
