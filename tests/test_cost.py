@@ -7,14 +7,23 @@ prediction. Left out: float8 rows, contexts above 16,384 tokens (the H100 rows o
 """
 
 import statistics
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 from cluster_bench.cost import disk
 from cluster_bench.cost.compute import CHECKPOINTING, EAGER, Loop, train_seconds
 from cluster_bench.cost.devices import DEVICES, GIB
 from cluster_bench.cost.memory import train_memory
-from cluster_bench.cost.shapes import SHAPES, Shape
+from cluster_bench.cost.plan import refuse, text
+from cluster_bench.cost.setting import setting
+from cluster_bench.cost.shapes import SHAPES, Shape, shape_of
+from cluster_bench.cost.table import FOLDER, files, rows
+from cluster_bench.study import compose
 
 LLAMA2_7B, LLAMA2_13B = SHAPES["meta-llama/Llama-2-7b-hf"], SHAPES["meta-llama/Llama-2-13b-hf"]
 LLAMA2_70B = Shape(32000, 8192, 80, 64, 8, 28672)
@@ -182,3 +191,79 @@ def test_parameters_are_those_of_the_meta_device(shape):
         model = LlamaForCausalLM(config)
     assert shape.parameters == sum(p.numel() for p in model.parameters())
     assert shape.multiplied == shape.parameters - model.get_input_embeddings().weight.numel()
+
+
+def test_logits_are_held_a_chunk_at_a_time_and_checkpointing_trades_memory_for_time():
+    whole = Loop(LLAMA2_7B, 4, sharded=True)
+    chunked, again = replace(whole, head_tokens=1024), replace(whole, checkpointing=FULL)
+    assert train_memory(chunked, 8192).logits == train_memory(whole, 8192).logits / 8
+    assert train_memory(again, 8192).activations < train_memory(whole, 8192).activations / 10
+    seconds = [train_seconds(loop, DEVICES["h100"], 1e6, 8192.0, 1024.0, 10) for loop in (whole, again)]
+    assert seconds[0] < seconds[1] < seconds[0] / 0.75
+
+
+def test_a_shape_is_read_from_a_folder(tiny_model):
+    told = {"kind": "hub", "repo": str(tiny_model.weights)}
+    assert shape_of(told).parameters == tiny_model.parameters
+    with pytest.raises(ValueError, match="the shape of someone/else is not known here"):
+        shape_of({"kind": "hub", "repo": "someone/else"})
+
+
+def lenient(*overrides: str) -> dict[str, Any]:
+    """A composed configuration whose benchmarks need not be there."""
+    cfg, _ = compose(["scale=paper", *overrides])
+    return OmegaConf.to_container(cfg, resolve=True)
+
+
+MEDICAL_13B = ["model=llama2_13b", "dataset=medinstruct", "training=paper_medical", "method=full"]
+
+
+def test_the_plan_prices_every_stage_on_every_device_without_network_or_weights():
+    shown = text(lenient())
+    for device in ("4 A100", "8 A100", "4 H100", "8 H100", "4 H200", "8 H200", "disk"):
+        assert device in shown
+    stages = ("model", "tokens", "features", "clusters", "selection", "allocation", "scoring")
+    for stage in (*stages, "training, replicated", "training, sharded over 8"):
+        assert f" {stage} " in shown
+    for part in ("weights", "gradients", "optimizer", "activations", "logits", "modelled, nobody ran it"):
+        assert part in shown
+
+
+def test_what_cannot_fit_is_a_line_of_the_plan_and_an_error_before_training():
+    tree = lenient(*MEDICAL_13B, "hardware=h100x4")
+    shown = text(tree)
+    assert "training replicated on every GPU needs" in shown
+    with pytest.raises(ValueError, match=r"more than the 80 GiB of H100 .*sharded over 4 GPUs it needs"):
+        refuse(tree)
+    refuse(lenient("hardware=h200x4"))  # 7B with Adafactor, replicated: fits
+    with pytest.raises(ValueError, match=r"hardware\.gpu: 'b100' is not one of a100, h100, h200"):
+        refuse(lenient("hardware=h100x4", "hardware.gpu=b100"))
+
+
+def test_known_lengths_replace_the_assumed_ones():
+    known = np.full(1000, 100)
+    of = setting(lenient("method=full"), known)
+    assert (of.rows, of.mean, of.longest, of.tokens) == (1000, 100.0, 100, 200_000)
+
+
+def test_an_unknown_corpus_is_a_line_of_the_plan():
+    shown = text(lenient("dataset=jsonl", "dataset.path=rows.jsonl"))
+    assert shown.startswith("modelled: nothing, dataset: the lengths of jsonl are not known")
+
+
+@pytest.fixture(scope="module")
+def table():
+    return rows()
+
+
+def test_the_committed_table_is_what_the_command_makes(table):
+    folder = Path(__file__).parents[1] / FOLDER
+    assert files(table) == {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_every_row_of_the_table_is_marked_and_the_published_ones_are_the_digest_s(table):
+    assert {row.source for row in table} == {"modelled", "published"}
+    published = {(row.model, row.method): row.total for row in table if row.source == "published"}
+    assert published["codellama_7b", "full"] == 1.13
+    assert published["llama2_7b", "CluSTER r=0.50"] == 0.30
+    assert all(row.gib is None for row in table if row.source == "published")

@@ -17,7 +17,7 @@ EAGER = 0.864  # what is left without torch.compile: torchtitan, Llama 3.1 8B, 8
 LINK = 0.8  # share of NVLink's bandwidth that NCCL reaches; our allowance
 LAUNCH_S = 0.9e-3  # of the CPU, per layer and generated token, of uncompiled transformers; our allowance
 
-Number = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16"]
 WIDTH = {"float32": 4.0, "bfloat16": 2.0}  # bytes
 # Bytes per parameter and micro-batch. Replicated: weights read twice, their gradient written, then read, read
 # and written as it is added up; float32 weights in bfloat16 products are cast first, their gradients after.
@@ -33,8 +33,8 @@ class Loop:
     shape: Shape
     gpus: int
     sharded: bool  # weights, gradients and optimizer state split over the GPUs (FSDP), or on each of them
-    masters: Number = "float32"  # the weights that the optimizer changes, their gradients and its state
-    products: Number = "bfloat16"  # what the matrix products read
+    masters: Precision = "float32"  # the weights that the optimizer changes, their gradients and its state
+    products: Precision = "bfloat16"  # what the matrix products read
     optimizer: Literal["adamw", "adafactor"] = "adamw"
     checkpointing: Literal["none", "selective", "full"] = "none"  # of activations
     compiled: bool = False  # torch.compile, or kernels fused by hand
@@ -66,12 +66,12 @@ def train_seconds(
 
 
 def forward_seconds(
-    shape: Shape, device: Device, tokens: float, batch_tokens: float, context: float
+    shape: Shape, device: Device, tokens: float, batch_tokens: float, context: float, products: Precision
 ) -> float:
-    """Seconds of uncompiled forward passes on one GPU, in bfloat16."""
+    """Seconds of uncompiled forward passes on one GPU."""
     flops = train_flops(shape, tokens, context) / 3
-    read = tokens / batch_tokens * 2 * shape.parameters / device.bandwidth
-    return flops / (_peak(device, "bfloat16") * EAGER) + read
+    read = tokens / batch_tokens * WIDTH[products] * shape.parameters / device.bandwidth
+    return flops / (_peak(device, products) * EAGER) + read
 
 
 def decode_seconds(shape: Shape, device: Device, batches: int, new_tokens: int) -> float:
@@ -80,5 +80,5 @@ def decode_seconds(shape: Shape, device: Device, batches: int, new_tokens: int) 
     return batches * new_tokens * step
 
 
-def _peak(device: Device, products: Number) -> float:
+def _peak(device: Device, products: Precision) -> float:
     return device.bfloat16 * device.efficiency if products == "bfloat16" else device.float32

@@ -2,6 +2,7 @@
 
 from cluster_bench.cost.shapes import Shape
 
+SNAPSHOTS = 2  # kept at a time: training/snapshots.py
 LESS_DIMENSIONS, LESS_CHECKPOINTS = 8192, 4  # arXiv 2402.04333, section 4 and its appendix
 
 
@@ -35,9 +36,9 @@ def allocation(rows: int) -> float:
     return rows * 20.0
 
 
-def training(shape: Shape) -> float:
-    """The tuned weights, float32."""
-    return 4.0 * shape.parameters
+def training(shape: Shape, states: float) -> float:
+    """The tuned weights in float32, and while training two snapshots of weights and optimizer `states`."""
+    return 4.0 * shape.parameters + SNAPSHOTS * (4.0 * shape.parameters + states)
 
 
 def gradient_store(rows: int) -> float:

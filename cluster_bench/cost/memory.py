@@ -7,7 +7,7 @@ their product. tests/test_cost.py holds the sum to torchtitan's measured peaks.
 
 from dataclasses import dataclass, fields
 
-from cluster_bench.cost.compute import WIDTH, Loop
+from cluster_bench.cost.compute import WIDTH, Loop, Precision
 from cluster_bench.cost.devices import GIB, Device
 from cluster_bench.cost.shapes import Shape
 
@@ -68,12 +68,13 @@ def train_memory(loop: Loop, tokens: int) -> Memory:
     )
 
 
-def forward_memory(shape: Shape, tokens: int) -> Memory:
-    """The peak of a forward pass over `tokens` tokens in bfloat16, as the feature makes it."""
-    layer = 2.0 * (2 * shape.hidden + 3 * shape.intermediate)
+def forward_memory(shape: Shape, tokens: int, products: Precision) -> Memory:
+    """The peak of a forward pass over `tokens` tokens, as the feature makes it."""
+    width = WIDTH[products]
+    layer = width * (2 * shape.hidden + 3 * shape.intermediate)
     last = 8 * shape.hidden  # the hidden states in float32, and their copy for the response tokens
     head = 4.0 * shape.embedding + 2 * 4 * FEATURE_LOGITS  # the output head in float32; logits, log-sum
-    return Memory(2.0 * shape.parameters, activations=tokens * (layer + last), logits=head)
+    return Memory(width * shape.parameters, activations=tokens * (layer + last), logits=head)
 
 
 def _kept(loop: Loop) -> float:
