@@ -4,6 +4,7 @@ python -m cluster_bench plan=true                       what would be made, and 
 python -m cluster_bench method=random seed=1            one experiment
 python -m cluster_bench -m method=full,cluster_paper selection.ratio=0.5,0.75,1.0      a sweep
 python -m cluster_bench study=main                      all the runs of one table, and the table
+python -m cluster_bench method=full launcher=slurm      an sbatch script; with -m, the jobs of a sweep
 """
 
 import logging
@@ -15,11 +16,17 @@ from typing import Any
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 
 from cluster_bench import study as studies
-from cluster_bench.config import build
+from cluster_bench.artifacts import Machine
+from cluster_bench.config import build, machine
+from cluster_bench.launch import LAUNCHERS
+from cluster_bench.launch.meeting import lead
+from cluster_bench.launch.nodes import Nodes
+from cluster_bench.launch.slurm import Slurm, prepare_sweep
 from cluster_bench.pipeline import plan
 from cluster_bench.study import Cell
 
@@ -31,6 +38,8 @@ def command() -> None:
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     arguments = sys.argv[1:]
+    if {"-m", "--multirun"} & set(arguments) and "launcher=slurm" in arguments:
+        _prepare_sweep()
     if any(argument.startswith("-") for argument in arguments):
         with_hydra()
         return
@@ -46,19 +55,60 @@ def command() -> None:
 def with_hydra(cfg: DictConfig) -> None:
     """One job of Hydra's."""
     now = HydraConfig.get()
-    run(cfg, dict(now.runtime.choices), list(now.overrides.task))
+    run(cfg, dict(now.runtime.choices), list(now.overrides.task), now.mode is RunMode.MULTIRUN)
 
 
-def run(cfg: DictConfig, options: Mapping[str, str], overrides: Sequence[str]) -> None:
-    """Make and show one experiment, or one study, of a composed configuration."""
+def run(
+    cfg: DictConfig, options: Mapping[str, str], overrides: Sequence[str], in_sweep: bool = False
+) -> None:
+    """Make and show one experiment, or one study, of a composed configuration, where its launcher says."""
+    on_gpus = cfg.hardware.device == "cuda" and not cfg.study
+    if cfg.plan and on_gpus:
+        _show_modelled(cfg)
     try:
         tree = studies.resolve(cfg, options)
-        if tree["study"]:
-            _study(tree, overrides)
+        launcher = build("launcher", LAUNCHERS, tree["launcher"])
+        if isinstance(launcher, Nodes) and not tree["plan"]:
+            _on_nodes(launcher, tree, overrides, in_sweep)
+        elif isinstance(launcher, Slurm) and not tree["plan"] and not in_sweep:
+            print(launcher.script(overrides, _largest(tree, overrides)), end="")
         else:
-            _experiment(Cell({}, tree))
+            _make(tree, overrides)
+    except MissingMandatoryValue as error:
+        if not (cfg.plan and on_gpus):
+            raise
+        print(f"no addresses without {error.full_key}")
     except ValueError as error:
         _refuse(str(error).strip())
+
+
+def _make(tree: dict[str, Any], overrides: Sequence[str]) -> None:
+    if tree["study"]:
+        _study(tree, overrides)
+    else:
+        _experiment(Cell({}, tree))
+
+
+def _on_nodes(nodes: Nodes, tree: dict[str, Any], overrides: Sequence[str], in_sweep: bool) -> None:
+    """Node 0 makes everything; the others join each training, and are done when there is nothing to make."""
+    if in_sweep or (tree["study"] and tree["study"]["jobs"] > 1):
+        raise ValueError("launcher: nodes makes one run after the other: no -m, and study.jobs=1")
+    if nodes.node == 0:
+        with lead(nodes):
+            _make(tree, overrides)
+    elif not all(cell.is_made for cell in _cells(tree, overrides)):
+        from cluster_bench.training.follow import follow
+
+        follow(nodes)
+
+
+def _cells(tree: dict[str, Any], overrides: Sequence[str]) -> list[Cell]:
+    return studies.remembered_cells(tree, overrides) if tree["study"] else [Cell({}, tree)]
+
+
+def _largest(tree: dict[str, Any], overrides: Sequence[str]) -> Machine:
+    """The machine that serves every run."""
+    return max((machine(cell.tree) for cell in _cells(tree, overrides)), key=lambda one: one.processes)
 
 
 def _experiment(cell: Cell) -> None:
@@ -66,6 +116,7 @@ def _experiment(cell: Cell) -> None:
     print(plan(cell.run, store))
     if cell.tree["plan"]:
         return
+    _refuse_what_cannot_fit([cell])
     store.get(cell.run.scores)
     _show(cell.tree, [studies.record_of("", cell)])
 
@@ -79,6 +130,7 @@ def _study(tree: dict[str, Any], overrides: Sequence[str]) -> None:
         for cell in cells:
             print(f"{'have' if cell.is_made else 'make'}  {cell.run.scores.key}  {cell.chosen}")
         return
+    _refuse_what_cannot_fit(missing)
     failed = studies.make(missing, study["jobs"])
     records = [studies.record_of(study["name"], cell) for cell in cells if cell.is_made]
     if records:
@@ -92,6 +144,23 @@ def _study(tree: dict[str, Any], overrides: Sequence[str]) -> None:
         sys.exit(2 if all(isinstance(error, ValueError) for error in failed.values()) else 1)
 
 
+def _show_modelled(cfg: DictConfig) -> None:
+    """What a run on GPUs would cost; its benchmarks need not be there yet."""
+    from cluster_bench.cost.plan import text
+
+    tree: Any = OmegaConf.to_container(cfg, resolve=True)
+    print(text(tree))
+
+
+def _refuse_what_cannot_fit(cells: Sequence[Cell]) -> None:
+    for cell in cells:
+        on_gpus = cell.tree["hardware"]["device"] == "cuda"
+        if on_gpus and not studies.store_of(cell.tree).has(cell.run.checkpoint):
+            from cluster_bench.cost.plan import refuse
+
+            refuse(cell.tree)
+
+
 def _show(tree: dict[str, Any], records: list[Any]) -> None:
     """Print the table, and mirror the runs where that is asked for."""
     from cluster_bench import report
@@ -101,6 +170,13 @@ def _show(tree: dict[str, Any], records: list[Any]) -> None:
     for record in records:
         tracker(record)
     print(report.text(records))
+
+
+def _prepare_sweep() -> None:
+    try:
+        prepare_sweep()
+    except ValueError as error:
+        _refuse(str(error))
 
 
 def _refuse(line: str) -> None:

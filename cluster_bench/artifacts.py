@@ -29,6 +29,8 @@ class Machine:
     processes: int = 1  # torchrun processes; fewer than the method's ranks means virtual ranks
     threads: int = 1  # per process
     device: str = "cpu"  # or "cuda"
+    nodes: int = 1  # machines, each with an even share of the processes
+    meeting: str = ""  # the shared folder where several machines meet
 
 
 @dataclass(frozen=True)

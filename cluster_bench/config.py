@@ -30,6 +30,8 @@ from cluster_bench.benchmarks import BENCHMARKS
 from cluster_bench.clusters import CLUSTERERS
 from cluster_bench.corpora import CORPORA
 from cluster_bench.features import EXTRACTORS
+from cluster_bench.launch import LAUNCHERS
+from cluster_bench.launch.nodes import Nodes
 from cluster_bench.models import MODELS
 from cluster_bench.scoring import SCORERS
 from cluster_bench.selection import SELECTORS
@@ -66,6 +68,8 @@ METHODS: dict[str, Mapping[str, type]] = {
     "scoring": SCORERS,
 }
 
+OF_THE_LAUNCHER = ("nodes", "meeting")  # fields of a machine that the `launcher` group decides
+
 
 def structure(tree: Mapping[str, Any]) -> Experiment:
     """Turn the composed configuration into typed methods; a ValueError says which line of it is wrong."""
@@ -73,16 +77,23 @@ def structure(tree: Mapping[str, Any]) -> Experiment:
 
 
 def machine(tree: Mapping[str, Any]) -> Machine:
-    """The machine that the `hardware` group describes; `ranks` is the method's and goes elsewhere."""
-    values = {name: value for name, value in tree["hardware"].items() if name != "ranks"}
-    known = [field.name for field in fields(Machine)]
+    """What the `hardware` and `launcher` groups describe; `ranks` is the method's, `gpu` the cost model's."""
+    values = {name: value for name, value in tree["hardware"].items() if name not in ("ranks", "gpu")}
+    known = [field.name for field in fields(Machine) if field.name not in OF_THE_LAUNCHER]
     for name in values:
         if name not in known:
             raise ValueError(f"hardware.{name}: no such field{_hint(name, ['ranks', *known])}")
     if not 1 <= values["processes"] <= tree["hardware"]["ranks"]:
         most = tree["hardware"]["ranks"]
         raise ValueError(f"hardware.processes: {values['processes']} is not between 1 and ranks {most}")
-    return Machine(**values)
+    place = build("launcher", LAUNCHERS, tree["launcher"])
+    if not isinstance(place, Nodes):
+        return Machine(**values)
+    if values["processes"] % place.nodes:
+        raise ValueError(
+            f"hardware.processes: {values['processes']} does not divide over {place.nodes} nodes"
+        )
+    return Machine(**values, nodes=place.nodes, meeting=str(place.meeting))
 
 
 def build(group: str, kinds: Mapping[str, type], node: Mapping[str, Any]) -> Any:

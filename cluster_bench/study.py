@@ -33,7 +33,8 @@ from cluster_bench.store import Store
 
 CONF = Path(__file__).parents[1] / "conf"
 OPTIONS = "options"  # where a tree keeps which option of each group was chosen
-OF_THE_STUDY = ("study=", "study.", "tracking=", "tracking.", "plan=")  # the other overrides are its cells'
+# The overrides that are a study's own; the others are its cells'.
+OF_THE_STUDY = ("study=", "study.", "tracking=", "tracking.", "launcher=", "launcher.", "plan=")
 
 log = logging.getLogger(__name__)
 
@@ -111,14 +112,14 @@ def remembered_cells(tree: Mapping[str, Any], overrides: Sequence[str]) -> list[
     for path in sorted(CONF.rglob("*.yaml")):
         digest.update(path.read_bytes())
     kept = Path(tree["store"]) / "studies" / f"{digest.hexdigest()[:16]}.json"
-    if kept.exists():
-        return [Cell(**cell) for cell in json.loads(kept.read_text())]
-    found = list(cells(tree["study"], overrides))
-    store_of(tree).prepare(kept.parent)
-    partial = kept.with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps([{"chosen": cell.chosen, "tree": cell.tree} for cell in found]))
-    partial.replace(kept)
-    return found
+    if not kept.exists():
+        found = cells(tree["study"], overrides)
+        store_of(tree).prepare(kept.parent)
+        partial = kept.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps([{"chosen": cell.chosen, "tree": cell.tree} for cell in found]))
+        partial.replace(kept)
+    here = {"launcher": tree["launcher"]}  # where this one runs is no cell's, and not remembered
+    return [Cell(cell["chosen"], {**cell["tree"], **here}) for cell in json.loads(kept.read_text())]
 
 
 def store_of(tree: Mapping[str, Any]) -> Store:

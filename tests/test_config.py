@@ -20,6 +20,8 @@ OPTIONS = [(group, path.stem) for group in GROUPS for path in sorted((CONF / gro
 NEEDS_FILE = {("dataset", "jsonl"), ("scale", "small")}
 NEEDS_FOLDER = {("benchmarks", "local"), ("scale", "small"), ("scale", "paper")}
 
+ON_NODES = ["launcher.nodes=2", "launcher.node=1", "launcher.run=name", "hardware.processes=4"]
+
 
 @pytest.fixture
 def rows_file(tmp_path: Path) -> str:
@@ -39,6 +41,7 @@ def items_folder(tmp_path: Path) -> str:
 def test_every_option_composes(group, option, tree, rows_file, items_folder):
     extra = [rows_file] if (group, option) in NEEDS_FILE else []
     extra += [items_folder] if (group, option) in NEEDS_FOLDER else []
+    extra += ON_NODES if (group, option) == ("launcher", "nodes") else []
     composed = tree(f"{group}={option}", *extra)
     experiment = structure(composed)
     assert machine(composed).processes <= composed["hardware"]["ranks"]

@@ -23,7 +23,7 @@ GROUPS = (
     "version",
     "machine",
 )
-NOT_PARAMETERS = ("store", "plan", "study", "tracking")  # of the configuration: where and why, not what
+NOT_PARAMETERS = ("store", "plan", "study", "tracking", "launcher")  # of the configuration: not what is run
 
 
 def frame(records: Sequence[Record]) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from cluster_bench.record import Record
 FIRST = ("base", "full", "random")  # the references come before all others, in this order
 NAMED = ("study", "method", "model", "dataset", "seed")  # overrides that have a column of their own
 MACHINE = ("cpu", "cores", "torch")  # what a figure never mixes
-SPEED = (*MACHINE, "device", "processes", "threads")  # what must be equal before seconds are compared
+SPEED = (*MACHINE, "device", "processes", "threads", "nodes")  # what must be equal to compare seconds
 
 
 @dataclass(frozen=True)

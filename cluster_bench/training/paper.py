@@ -95,6 +95,7 @@ def _run(request: Request, steps: int) -> None:
             machine.processes,
             machine.threads,
             each_poll,
+            machine.meeting,
         )
 
 

@@ -2,55 +2,100 @@
 
 The agent (this file run as a module) asks the kernel for a signal when its parent dies, and becomes torchrun;
 each worker asks the same of the agent. Whatever is left at the end is found by its pid file and killed.
+Over several machines each has one agent; `together.py` is where they meet, `follow.py` the other machines'
+side. No port is guessed: what listens was given a free one by the system, or holds the configured one.
 """
 
 import os
-import re
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from cluster_bench.machine import die_with_parent
+from cluster_bench.training.failure import what_failed
+from cluster_bench.training.together import Alone, call
 
 POLL_S = 0.05
-GRACE_S = 5.0  # for torchrun to end its ranks after a first signal
+GRACE_S = 35.0  # for torchrun to end its ranks, a snapshot included, after a first signal
 PARENT = "CLUSTER_BENCH_PARENT"  # environment variable: the process that this one must not outlive
+LISTEN = "CLUSTER_BENCH_LISTEN"  # environment variable: the open socket where the agents meet
 
 
-def torchrun(module: str, request: Path, processes: int, threads: int, each_poll: Callable[[], None]) -> None:
+def torchrun(
+    module: str,
+    request: Path,
+    processes: int,
+    threads: int,
+    each_poll: Callable[[], None],
+    meeting: str = "",
+) -> None:
     """Run `python -m module request` in as many processes; their output goes to `torchrun.log` beside it.
 
-    `each_poll` is called a few times a second meanwhile. Raises RuntimeError that names the first rank that
-    failed, with its traceback or exit code.
+    `meeting` is the folder where the machines meet that share the processes; empty, this one is alone.
+    `each_poll` is called a few times a second meanwhile. Raises RuntimeError that names the first rank, or
+    the machine, that failed, with its traceback or exit code.
     """
     folder = request.parent
     end_leftovers(request)
-    command = [sys.executable, "-m", "cluster_bench.training.torchrun", "--standalone", "--max-restarts=0"]
-    command += [f"--nproc-per-node={processes}", "-m", module, str(request)]
+    alone = nullcontext(Alone(processes))
+    with call(meeting, module, request, processes, threads) if meeting else alone as party:
+        arguments = [*party.arguments, "-m", module, str(request)]
+        agent = start_agent(arguments, threads, folder / "torchrun.log", party.listener)
+        try:
+            while agent.poll() is None:
+                each_poll()
+                party.check()
+                time.sleep(POLL_S)
+            each_poll()
+        finally:
+            end_agent(agent)
+            end_leftovers(request)
+        if agent.returncode:
+            raise RuntimeError(what_failed(folder, party.ends(agent.returncode)))
+
+
+def start_agent(
+    arguments: Sequence[str], threads: int, log: Path, listener: socket.socket | None = None
+) -> "subprocess.Popen[bytes]":
+    """Start torchrun with these arguments, in a session of its own; it takes over the listening socket."""
     environment = {
         **os.environ,
         "OMP_NUM_THREADS": str(threads),
         PARENT: str(os.getpid()),
-        "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+        LISTEN: str(listener.fileno()) if listener else "",
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]),
     }
-    with (folder / "torchrun.log").open("w") as log:
+    # A try that failed is never restarted in place: the new ranks would find the dead ones' addresses.
+    command = [sys.executable, "-m", "cluster_bench.training.torchrun", "--max-restarts=0", *arguments]
+    with log.open("w") as output:
         agent = subprocess.Popen(
-            command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True, env=environment
+            command,
+            stdout=output,
+            stderr=output,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,
+            env=environment,
+            pass_fds=[listener.fileno()] if listener else [],
         )
-    try:
-        while agent.poll() is None:
-            each_poll()
-            time.sleep(POLL_S)
-        each_poll()
-    finally:
-        _end(agent)
-        end_leftovers(request)
-    if agent.returncode:
-        raise RuntimeError(_what_failed(folder, agent.returncode))
+    if listener:
+        listener.close()
+    return agent
+
+
+def end_agent(agent: "subprocess.Popen[bytes]") -> None:
+    """End torchrun and its ranks, if it has not ended by itself."""
+    if agent.poll() is None:
+        agent.terminate()
+        try:
+            agent.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(agent.pid, signal.SIGKILL)
+            agent.wait()
 
 
 def end_leftovers(request: Path) -> None:
@@ -63,33 +108,28 @@ def end_leftovers(request: Path) -> None:
         pid_file.unlink()
 
 
-def _end(agent: "subprocess.Popen[bytes]") -> None:
-    if agent.poll() is None:
-        agent.terminate()
-        try:
-            agent.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(agent.pid, signal.SIGKILL)
-            agent.wait()
+def main() -> None:
+    """Become torchrun. Where the agents of several machines meet here, serve that first."""
+    from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]
+    from torch.distributed import run as torch_run
 
-
-def _what_failed(folder: Path, code: int) -> str:
-    """The first rank's own traceback, else torchrun's word on how it ended, else the end of the log."""
-    log = (folder / "torchrun.log").read_text()
-    ended = re.search(r"Root Cause.*?rank\s+: (\d+).*?exitcode\s+: -(\d+)", log, re.DOTALL)
-    if ended and int(ended[2]) != signal.SIGTERM:  # torchrun's own way to end the others
-        name = signal.Signals(int(ended[2])).name
-        return f"training: process {ended[1]} was ended by {name}; the log is {folder / 'torchrun.log'}"
-    errors = sorted(folder.glob("process_*.error"), key=lambda path: path.stat().st_mtime_ns)
-    if errors:
-        process = errors[0].stem.removeprefix("process_")
-        return f"training: process {process} failed:\n{errors[0].read_text()}"
-    return f"training: torchrun ended with code {code}:\n{log[-2000:]}"
+    listener = os.environ.pop(LISTEN)
+    server: TCPStore | None = None
+    if listener:
+        port = socket.socket(fileno=os.dup(int(listener))).getsockname()[1]
+        server = TCPStore(
+            "localhost",
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            multi_tenant=True,  # torchrun's own rendezvous finds it by its port and uses it
+            master_listen_fd=int(listener),
+        )
+    torch_run.main(sys.argv[1:])
+    del server
 
 
 if __name__ == "__main__":
     die_with_parent(int(os.environ[PARENT]))
     os.environ[PARENT] = str(os.getpid())  # for the workers
-    from torch.distributed.run import main
-
-    main(sys.argv[1:])
+    main()
