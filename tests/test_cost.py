@@ -7,6 +7,8 @@ prediction. Left out: float8 rows, contexts above 16,384 tokens (the H100 rows o
 """
 
 import statistics
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from cluster_bench.cost.shapes import SHAPES, Shape, shape_of
 from cluster_bench.cost.table import FOLDER, files, rows
 from cluster_bench.study import compose
 
+ROOT = Path(__file__).parents[1]
 LLAMA2_7B, LLAMA2_13B = SHAPES["meta-llama/Llama-2-7b-hf"], SHAPES["meta-llama/Llama-2-13b-hf"]
 LLAMA2_70B = Shape(32000, 8192, 80, 64, 8, 28672)
 CODELLAMA_34B = Shape(32000, 8192, 48, 64, 8, 22016)
@@ -232,12 +235,28 @@ def test_the_plan_prices_every_stage_on_every_device_without_network_or_weights(
 def test_what_cannot_fit_is_a_line_of_the_plan_and_an_error_before_training():
     tree = lenient(*MEDICAL_13B, "hardware=h100x4")
     shown = text(tree)
-    assert "training replicated on every GPU needs" in shown
+    assert "training replicated on 4 GPUs needs" in shown
     with pytest.raises(ValueError, match=r"more than the 80 GiB of H100 .*sharded over 4 GPUs it needs"):
         refuse(tree)
     refuse(lenient("hardware=h200x4"))  # 7B with Adafactor, replicated: fits
     with pytest.raises(ValueError, match=r"hardware\.gpu: 'b100' is not one of a100, h100, h200"):
         refuse(lenient("hardware=h100x4", "hardware.gpu=b100"))
+
+
+def test_the_command_shows_the_plan_and_refuses_to_train_what_cannot_fit(tmp_path):
+    command = [sys.executable, "-m", "cluster_bench", "scale=paper", "hardware=h100x4", f"store={tmp_path}"]
+    command += MEDICAL_13B[:-1]
+    planned = subprocess.run([*command, "plan=true"], capture_output=True, text=True, cwd=ROOT)
+    assert planned.returncode == 0, planned.stderr
+    assert planned.stdout.startswith("modelled, nobody ran it: 13.02e9 parameters, 31% of 52,002 rows")
+    assert planned.stdout.endswith("no addresses without benchmarks.folder\n")
+    here = ["benchmarks.folder=.", "benchmarks.names=[humaneval]"]
+    refused = subprocess.run([*command, *here], capture_output=True, text=True, cwd=ROOT)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith(
+        "error: training replicated on 4 GPUs needs 242.4 GiB on each, more than"
+    )
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_known_lengths_replace_the_assumed_ones():
@@ -257,7 +276,7 @@ def table():
 
 
 def test_the_committed_table_is_what_the_command_makes(table):
-    folder = Path(__file__).parents[1] / FOLDER
+    folder = ROOT / FOLDER
     assert files(table) == {path.name: path.read_bytes() for path in folder.iterdir()}
 
 

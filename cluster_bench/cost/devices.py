@@ -7,7 +7,8 @@ Peaks are those of NVIDIA's data sheets for the SXM modules (A100 80GB: 312 TFLO
 
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 
 GIB = 2.0**30
 
@@ -35,11 +36,23 @@ DEVICES: Mapping[str, Device] = {
 }
 
 
+@cache
 def detect() -> Device | None:
-    """The GPU of this machine, if it is one of those above."""
+    """The first GPU of this machine, if it is one of those above, with the memory that it has."""
+    asked = ["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits"]
     try:
-        asked = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-        names = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout.lower()
+        said = subprocess.run(asked, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return next((device for name, device in DEVICES.items() if name in names), None)
+    return told(said)
+
+
+def told(said: str) -> Device | None:
+    """The device that nvidia-smi's first line names.
+
+    >>> told("NVIDIA A100-SXM4-40GB, 40960\\n").memory / GIB
+    40.0
+    """
+    model, _, mebibytes = said.partition("\n")[0].rpartition(",")
+    known = [device for name, device in DEVICES.items() if name in model.lower()]
+    return replace(known[0], memory=2.0**20 * int(mebibytes)) if known else None

@@ -5,26 +5,29 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
+from cluster_bench.config import structure
 from cluster_bench.cost.compute import Loop
 from cluster_bench.cost.devices import DEVICES, GIB, Device, detect
 from cluster_bench.cost.memory import Memory, train_memory
 from cluster_bench.cost.setting import Setting, setting
 from cluster_bench.cost.stages import Cost, costs
+from cluster_bench.pipeline import walk
+from cluster_bench.study import store_of
 
 GPUS = (4, 8)
 NONE = "—"
 
 
-def text(tree: Mapping[str, Any], lengths: Any = None) -> str:
+def text(tree: Mapping[str, Any]) -> str:
     """Every stage of the walk on 4 and 8 of each GPU, modelled; one line where that cannot be."""
     try:
-        of = setting(tree, lengths)
+        of = setting(tree, _lengths(tree))
     except ValueError as error:
         return f"modelled: nothing, {error}\n"
     kept = f"{'at most ' * of.kept_at_most}{of.kept:.0%} of {of.rows:,} rows of {of.mean:.0f} tokens"
     lines = [
         f"modelled, nobody ran it: {of.shape.parameters / 1e9:.2f}e9 parameters, {kept}, "
-        f"{of.epochs} epochs, {of.steps} steps",
+        f"{of.epochs} epochs, {of.steps} steps; as configured: {_how(of.loop)}",
         _shown("stage", _times(of)),
         _shown("GiB on each GPU", _memories(of)),
         *_refusals(of),
@@ -34,7 +37,7 @@ def text(tree: Mapping[str, Any], lengths: Any = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def refuse(tree: Mapping[str, Any], lengths: Any = None) -> None:
+def refuse(tree: Mapping[str, Any]) -> None:
     """Raise ValueError with the numbers where training cannot fit on the GPUs that are asked for.
 
     The GPU is `hardware.gpu`, or the one that is here; what is not known to us is not refused.
@@ -43,12 +46,21 @@ def refuse(tree: Mapping[str, Any], lengths: Any = None) -> None:
     if device is None or not tree["training"]["epochs"]:
         return
     try:
-        of = setting(tree, lengths)
+        of = setting(tree, _lengths(tree))
     except ValueError:
         return
     line = _refusal(of, of.loop, device)
     if line:
         raise ValueError(line)
+
+
+def _lengths(tree: Mapping[str, Any]) -> Any:
+    """Tokens of each row where the store has them; None also where its address needs what is missing."""
+    try:
+        store, run = store_of(tree), walk(structure(tree))
+    except ValueError:
+        return None
+    return store.get(run.tokens).lengths if store.has(run.tokens) else None
 
 
 def _device(hardware: Mapping[str, Any]) -> Device | None:
@@ -115,12 +127,14 @@ def _refusal(of: Setting, loop: Loop, device: Device) -> str:
     memory = train_memory(loop, of.micro_longest)
     if memory.fit(device) != "no":
         return ""
-    how = f"sharded over {loop.gpus} GPUs" if loop.sharded else "replicated on every GPU"
-    size = f"{device.memory / GIB:.0f} GiB"
     return (
-        f"training {how} needs {memory.total / GIB:.1f} GiB on each, more than the {size} of {device.name} "
-        f"({memory}); {_way_out(of, loop, device)}"
+        f"training {_how(loop)} needs {memory.total / GIB:.1f} GiB on each, more than the "
+        f"{device.memory / GIB:.0f} GiB of {device.name} ({memory}); {_way_out(of, loop, device)}"
     )
+
+
+def _how(loop: Loop) -> str:
+    return f"sharded over {loop.gpus} GPUs" if loop.sharded else f"replicated on {loop.gpus} GPUs"
 
 
 def _way_out(of: Setting, loop: Loop, device: Device) -> str:

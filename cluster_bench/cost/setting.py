@@ -59,7 +59,6 @@ class Setting:
     micro_longest: int  # and at most
     feature_tokens: int  # of one forward pass of the feature; 0 without one
     feature_products: Precision
-    clusters: int  # 1 where nothing is clustered
     passes: int  # of k-means over all rows, at most
     generated: int  # programs
     chosen: int  # questions answered by log-likelihood
@@ -87,7 +86,7 @@ def setting(tree: Mapping[str, Any], lengths: Any = None) -> Setting:
     kept, at_most = _kept(tree)
     shape = shape_of(tree["model"])
     packed = training.get("micro_tokens")  # of a loop that packs its rows
-    asked = [ITEMS[name] for name in scoring["benchmarks"]]
+    asked = [ITEMS.get(name, (0, False)) for name in scoring["benchmarks"]]
     return Setting(
         shape=shape,
         loop=loop(tree, shape),
@@ -102,7 +101,6 @@ def setting(tree: Mapping[str, Any], lengths: Any = None) -> Setting:
         micro_longest=packed or training["micro_batch"] * longest,
         feature_tokens=tree["features"].get("batch_tokens", 0),
         feature_products=tree["features"].get("dtype", "bfloat16"),
-        clusters=clusters.get("k", 1),
         passes=clusters.get("restarts", 0) * clusters.get("iterations", 0),
         generated=sum(count for count, is_code in asked if is_code),
         chosen=sum(count for count, is_code in asked if not is_code),
@@ -156,4 +154,4 @@ def _kept(tree: Mapping[str, Any]) -> tuple[float, bool]:
         return float(tree["clusters"]["alpha"] or tree["clusters"]["k"]), True
     text = CORPORA.get(str(tree["dataset"].get("repo")))
     share = text.balanced if text else None
-    return (share or 1.0) * selection["ratio"], share is None
+    return (share or 1.0) * (selection.get("ratio") or 1.0), share is None
