@@ -126,6 +126,9 @@ class Allocation:
     weight: Float32[Array, " m"]  # averages to 1
     ranks: int
     mixed: bool = False  # deal every global batch to the ranks anew: same batches, shuffled ranks
+    layout: str = "shuffled"  # how the plan cuts a rank's rows into steps: a name of training.layouts
+    cluster: Int64[Array, " m"] | None = None
+    lengths: Int64[Array, " m"] | None = None  # tokens; for the layouts that go by them
 
 
 @dataclass(frozen=True)
@@ -175,11 +178,15 @@ def save(artifact: object, folder: Path) -> None:
 
 
 def load(kind: type[A], folder: Path) -> A:
-    """Read what `save` wrote. Arrays are memory-mapped, read-only."""
+    """Read what `save` wrote. Arrays are memory-mapped, read-only.
+
+    A field that came later than the artefact has its default.
+    """
     values: dict[str, Any] = json.loads((folder / "values.json").read_text())
     for field in dataclasses.fields(cast("Any", kind)):
+        array = folder / f"{field.name}.npy"
         if field.type is Path:
             values[field.name] = folder / values[field.name]
-        elif field.name not in values:
-            values[field.name] = np.load(folder / f"{field.name}.npy", mmap_mode="r", allow_pickle=False)
+        elif field.name not in values and (array.exists() or field.default is dataclasses.MISSING):
+            values[field.name] = np.load(array, mmap_mode="r", allow_pickle=False)
     return kind(**values)

@@ -30,4 +30,4 @@ class ClusterPerRank:
             )
         labels = clusters.labels[selection.rows]
         weight = share_weights(labels, clusters.sizes) if self.weighted else np.ones(len(labels), np.float32)
-        return deal(selection, labels % self.ranks, weight, self.ranks)
+        return deal(selection, labels, labels % self.ranks, weight, self.ranks)

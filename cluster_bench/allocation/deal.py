@@ -7,7 +7,11 @@ from cluster_bench.artifacts import Allocation, Array, Selection
 
 
 def deal(
-    selection: Selection, rank: Int64[Array, " m"], weight: Float32[Array, " m"], ranks: int
+    selection: Selection,
+    labels: Int64[Array, " m"],
+    rank: Int64[Array, " m"],
+    weight: Float32[Array, " m"],
+    ranks: int,
 ) -> Allocation:
     """Put the allocation together, or say which rank would have nothing to train on."""
     count = np.bincount(rank, minlength=ranks)
@@ -16,7 +20,7 @@ def deal(
             f"allocation.ranks: rank {count.argmin()} of {ranks} gets none of the {len(rank)} selected rows;"
             f" lower ranks or select more rows"
         )
-    return Allocation(selection.rows, rank, weight, ranks)
+    return Allocation(selection.rows, rank, weight, ranks, cluster=labels)
 
 
 def check_ranks(ranks: int) -> None:

@@ -26,4 +26,4 @@ class Shuffled:
         labels = clusters.labels[selection.rows]
         rank = np.random.default_rng(self.seed).permutation(np.arange(len(labels)) % self.ranks)
         weight = share_weights(labels, clusters.sizes) if self.weighted else np.ones(len(labels), np.float32)
-        return deal(selection, rank, weight, self.ranks)
+        return deal(selection, labels, rank, weight, self.ranks)

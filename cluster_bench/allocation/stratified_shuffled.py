@@ -27,4 +27,4 @@ class StratifiedShuffled:
         mixed = np.random.default_rng(self.seed).permutation(len(labels))
         rank = np.empty(len(labels), dtype=np.int64)
         rank[mixed[np.argsort(labels[mixed], kind="stable")]] = np.arange(len(labels)) % self.ranks
-        return deal(selection, rank, share_weights(labels, clusters.sizes), self.ranks)
+        return deal(selection, labels, rank, share_weights(labels, clusters.sizes), self.ranks)

@@ -1,0 +1,39 @@
+"""Many clusters per rank, dealt by tokens, so that no rank waits for another."""
+
+import dataclasses
+
+import numpy as np
+from pydantic.dataclasses import dataclass
+
+from cluster_bench.allocation.by_tokens import deal_by_tokens
+from cluster_bench.allocation.deal import check_ranks, deal, share_weights
+from cluster_bench.artifacts import STRICT, Allocation, Clusters, Selection, Tokens
+
+
+@dataclass(frozen=True, config=STRICT)
+class ClustersByTokens:
+    """The longest cluster first, to the rank with the fewest tokens; one too long for its rank is cut.
+
+    With as many clusters as ranks it is `ClusterPerRank` but for the rows that long clusters have too many.
+    The n_c of N corpus rows of cluster c weigh w_i = (n_c / N) / (m_c / m) on each of its m_c of m selected
+    rows, K n_c / N where the m_c are equal; so (1 / m) sum_i w_i g_i = sum_c (n_c / N) (mean gradient of c),
+    whichever rank has which row.
+    """
+
+    ranks: int
+    weighted: bool
+    slack: float | None  # how far above its share of tokens a rank may be, as a share; None cuts no cluster
+    seed: int  # of the rows that a cut cluster gives away
+
+    def __post_init__(self) -> None:
+        check_ranks(self.ranks)
+        if self.slack is not None and self.slack < 0:
+            raise ValueError(f"slack must not be below 0, got {self.slack}")
+
+    def __call__(self, tokens: Tokens, clusters: Clusters, selection: Selection) -> Allocation:
+        labels, lengths = clusters.labels[selection.rows], tokens.lengths[selection.rows]
+        rng = np.random.default_rng(self.seed)
+        rank = deal_by_tokens(lengths, labels, self.ranks, self.slack, rng)
+        weight = share_weights(labels, clusters.sizes) if self.weighted else np.ones(len(labels), np.float32)
+        allocation = deal(selection, labels, rank, weight, self.ranks)
+        return dataclasses.replace(allocation, layout="stratified", lengths=lengths)
