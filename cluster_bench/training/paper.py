@@ -12,6 +12,7 @@ from pydantic.dataclasses import dataclass
 
 from cluster_bench.artifacts import STRICT, Allocation, Checkpoint, Model, Tokens, Workspace, save
 from cluster_bench.progress import progress
+from cluster_bench.training.audit import audit
 from cluster_bench.training.metrics import join
 from cluster_bench.training.plan import Plan, build_plan
 from cluster_bench.training.request import Request
@@ -67,6 +68,7 @@ def fine_tune(
     (work.folder / "tokens").mkdir()
     save(tokens, work.folder / "tokens")
     plan.save(work.folder / "plan.npz")
+    audit(plan, allocation, tokens, getattr(loop, "micro_batch", None)).keep(work.folder)
     fields = dataclasses.asdict(loop)
     request = Request(str(work.folder), str(model.weights), plan.hash, work.machine, kind, fields)
     _run(request, plan.steps)
