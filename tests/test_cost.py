@@ -22,7 +22,7 @@ from cluster_bench.cost.compute import CHECKPOINTING, EAGER, Loop, train_seconds
 from cluster_bench.cost.devices import DEVICES, GIB
 from cluster_bench.cost.memory import train_memory
 from cluster_bench.cost.plan import refuse, text
-from cluster_bench.cost.setting import setting
+from cluster_bench.cost.setting import loop, setting
 from cluster_bench.cost.shapes import SHAPES, Shape, shape_of
 from cluster_bench.cost.table import FOLDER, files, rows
 from cluster_bench.study import compose
@@ -219,6 +219,16 @@ def lenient(*overrides: str) -> dict[str, Any]:
 
 
 MEDICAL_13B = ["model=llama2_13b", "dataset=medinstruct", "training=paper_medical", "method=full"]
+
+
+def test_adapters_are_those_of_less_and_nothing_else_has_a_gradient():
+    """arXiv 2402.04333: rank 128 on attention's four matrices of Llama-2-7B are 134 million parameters."""
+    tree = lenient(*MEDICAL_13B)
+    lora = {"rank": 128, "alpha": 512.0, "targets": ["q_proj", "k_proj", "v_proj", "o_proj"]}
+    tuned = loop({**tree, "training": {**tree["training"], "lora": lora}}, LLAMA2_7B)
+    assert tuned.adapters == 2 * 4 * 4096 * 128 * 32 == 134_217_728
+    assert train_memory(tuned, 1000).gradients == 4 * tuned.adapters
+    assert train_memory(tuned, 1000).weights == 4 * LLAMA2_7B.parameters
 
 
 def test_the_plan_prices_every_stage_on_every_device_without_network_or_weights():

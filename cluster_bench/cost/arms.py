@@ -15,7 +15,7 @@ from cluster_bench.cost.setting import Setting
 from cluster_bench.cost.shapes import Shape
 
 KEPT = 0.31  # the paper's headline
-PACKED, CHUNK = 8192, 1024  # tokens of a packed micro-batch, and of its logits at a time
+PACKED = 8192  # tokens of a packed micro-batch
 PYTHIA_70M = Shape(50304, 512, 6, 8, 8, 2048, gated=False)
 HOW = {"replicated": (False, "none"), "sharded": (True, "none"), "sharded, checkpointing": (True, "full")}
 
@@ -70,7 +70,7 @@ def _name(chosen: str, ratios: dict[str, float]) -> str:
 def loops(of: Setting, device: Device, gpus: int) -> Iterator[Trained]:
     """The paper's loop, a row at a time, and a fast one, packed and compiled; each where it fits."""
     paper = dataclasses.replace(of.loop, gpus=gpus)
-    fast = dataclasses.replace(paper, compiled=True, head_tokens=CHUNK)
+    fast = dataclasses.replace(paper, compiled=True)
     for name, loop, mean, most in (
         ("paper", paper, of.micro_tokens, of.micro_longest),
         ("fast", fast, float(PACKED), PACKED),

@@ -39,6 +39,12 @@ class Loop:
     checkpointing: Literal["none", "selective", "full"] = "none"  # of activations
     compiled: bool = False  # torch.compile, or kernels fused by hand
     head_tokens: int | None = None  # whose logits exist at once (chunked cross-entropy); None: all
+    adapters: int = 0  # parameters of low-rank adapters, which alone are trained; 0: all are trained
+
+    @property
+    def trained(self) -> int:
+        """Parameters that have a gradient."""
+        return self.adapters or self.shape.parameters
 
 
 def train_flops(shape: Shape, tokens: float, context: float) -> float:
@@ -51,17 +57,18 @@ def train_seconds(
 ) -> float:
     """Seconds of `steps` optimizer steps over `tokens` tokens, `micro_tokens` at a time on each GPU."""
     parameters, gpus = loop.shape.parameters, loop.gpus
-    flops = train_flops(loop.shape, micro_tokens, context)
+    flops = train_flops(loop.shape, micro_tokens, context) * (2 / 3 if loop.adapters else 1)
     rate = _peak(device, loop.products) * (1 if loop.compiled else EAGER)
     rate *= 1 if loop.checkpointing == "none" else CHECKPOINTING
     moved = SHARDED[loop.products] if loop.sharded else REPLICATED[loop.masters, loop.products]
+    moved = moved / 3 if loop.adapters else moved  # weights are only read
     micro = flops / rate + moved * parameters / device.bandwidth
     others = (gpus - 1) / gpus / (LINK * device.link)
-    step = OPTIMIZER * parameters / (gpus if loop.sharded else 1) / device.bandwidth
+    step = OPTIMIZER * loop.trained / (gpus if loop.sharded else 1) / device.bandwidth
     if loop.sharded:  # gathered for forward and for backward; gradients scattered in float32
-        micro = max(micro, (2 * WIDTH[loop.products] + 4) * parameters * others)
+        micro = max(micro, (2 * WIDTH[loop.products] * parameters + 4 * loop.trained) * others)
     else:
-        step += 2 * WIDTH[loop.masters] * parameters * others
+        step += 2 * WIDTH[loop.masters] * loop.trained * others
     return tokens / gpus / micro_tokens * micro + steps * step
 
 

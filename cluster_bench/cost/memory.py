@@ -11,7 +11,7 @@ from cluster_bench.cost.compute import WIDTH, Loop, Precision
 from cluster_bench.cost.devices import GIB, Device
 from cluster_bench.cost.shapes import Shape
 
-FEATURE_LOGITS = 2**25  # numbers that the feature's output head holds at once: features/forward.py
+LOGITS = 2**25  # numbers that an output head holds at once: features/forward.py and training/loss.py
 MARGIN = 0.95  # what CUDA, NCCL and a fragmented allocator leave of a GPU's memory; our allowance
 
 
@@ -49,17 +49,17 @@ def train_memory(loop: Loop, tokens: int) -> Memory:
     shape, parameters = loop.shape, loop.shape.parameters
     master, width = WIDTH[loop.masters], WIDTH[loop.products]
     shards = loop.gpus if loop.sharded else 1
-    states = 2 * master * parameters if loop.optimizer == "adamw" else _factored(shape)
+    states = 2 * master * loop.trained if loop.optimizer == "adamw" else _factored(shape)
     if loop.sharded:  # two units gathered at a time, and the whole gradient of one in float32
         copies, reduction = (2 * width + 4) * max(shape.layer, shape.embedding), 0.0
     else:
-        copies, reduction = (width * parameters if width < master else 0.0), master * parameters
+        copies, reduction = (width * parameters if width < master else 0.0), master * loop.trained
     recomputed = _layer(loop) if loop.checkpointing == "full" else 0.0  # one layer at a time
     # Logits, their log-softmax in float32, and the gradients of both.
     head = min(tokens, loop.head_tokens or tokens) * shape.vocab * (width + 4 + 4 + 4)
     return Memory(
         weights=master * parameters / shards,
-        gradients=master * parameters / shards,
+        gradients=master * loop.trained / shards,
         optimizer=states / shards,
         activations=tokens * (shape.layers * _kept(loop) + recomputed),
         logits=head,
@@ -73,7 +73,7 @@ def forward_memory(shape: Shape, tokens: int, products: Precision) -> Memory:
     width = WIDTH[products]
     layer = width * (2 * shape.hidden + 3 * shape.intermediate)
     last = 8 * shape.hidden  # the hidden states in float32, and their copy for the response tokens
-    head = 4.0 * shape.embedding + 2 * 4 * FEATURE_LOGITS  # the output head in float32; logits, log-sum
+    head = 4.0 * shape.embedding + 2 * 4 * LOGITS  # the output head in float32; logits, log-sum
     return Memory(width * shape.parameters, activations=tokens * (layer + last), logits=head)
 
 

@@ -143,10 +143,10 @@ def _way_out(of: Setting, loop: Loop, device: Device) -> str:
     eight = dataclasses.replace(sharded, gpus=8)
     ways = {
         f"sharded over {loop.gpus} GPUs": sharded,
-        f"sharded over {loop.gpus} GPUs with activation checkpointing": _full(sharded),
+        f"sharded over {loop.gpus} GPUs, with hardware.activation_checkpointing=true": _full(sharded),
         "sharded over 8 GPUs": eight,
-        "sharded over 8 GPUs with activation checkpointing": _full(eight),
-        "sharded over 8 GPUs with checkpointing and bfloat16 weights": dataclasses.replace(
+        "sharded over 8 GPUs, with hardware.activation_checkpointing=true": _full(eight),
+        "sharded over 8 GPUs, so, with training.dtype=pure_bfloat16": dataclasses.replace(
             _full(eight), masters="bfloat16"
         ),
     }

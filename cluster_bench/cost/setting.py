@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster_bench.cost.compute import Loop, Precision
+from cluster_bench.cost.memory import LOGITS
 from cluster_bench.cost.shapes import Shape, shape_of
 
 CODE, PROSE = 3.3, 4.0  # bytes per token of Llama 2's tokenizer; assumed
@@ -129,9 +130,23 @@ def loop(tree: Mapping[str, Any], shape: Shape) -> Loop:
         shape=shape,
         gpus=hardware["processes"],
         sharded=hardware.get("sharding", "none") != "none",
-        products="bfloat16" if training["dtype"] == "bfloat16" else "float32",
+        masters="bfloat16" if training["dtype"] == "pure_bfloat16" else "float32",
+        products="bfloat16" if "bfloat16" in training["dtype"] else "float32",
         optimizer=training["optimizer"],
+        checkpointing="full" if hardware.get("activation_checkpointing") else "none",
+        compiled=hardware.get("compile", False),
+        head_tokens=LOGITS // shape.vocab,
+        adapters=_adapters(training.get("lora"), shape),
     )
+
+
+def _adapters(lora: Mapping[str, Any] | None, shape: Shape) -> int:
+    """Parameters of low-rank adapters: a row and a column of each target, `rank` times, in every layer."""
+    if not lora:
+        return 0
+    h, k, i = shape.hidden, shape.kv, shape.intermediate
+    sides = {"k_proj": h + k, "v_proj": h + k, "gate_proj": h + i, "up_proj": h + i, "down_proj": h + i}
+    return shape.layers * lora["rank"] * sum(sides.get(name, 2 * h) for name in lora["targets"])
 
 
 def _lengths(tree: Mapping[str, Any], lengths: Any) -> tuple[int, float, int]:
