@@ -31,6 +31,8 @@ class Machine:
     device: str = "cpu"  # or "cuda"
     nodes: int = 1  # machines, each with an even share of the processes
     meeting: str = ""  # the shared folder where several machines meet
+    compile: bool = False  # each layer by torch.compile
+    activation_checkpointing: bool = False  # recompute each layer in the backward pass: less memory, slower
 
 
 @dataclass(frozen=True)

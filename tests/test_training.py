@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,11 +22,12 @@ from safetensors.numpy import load_file
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from cluster_bench.artifacts import Allocation, Machine, Workspace, save
+from cluster_bench.artifacts import Allocation, Machine, Model, Workspace, save
 from cluster_bench.config import build
 from cluster_bench.training import TRAINERS
+from cluster_bench.training.batches import pad
 from cluster_bench.training.learner import Learner
-from cluster_bench.training.loss import batch_loss, pad
+from cluster_bench.training.loss import batch_loss
 from cluster_bench.training.plan import build_plan
 from cluster_bench.training.request import Request
 from cluster_bench.training.steps import train
@@ -71,20 +73,22 @@ def _process(index: int, processes: int, request: Request) -> None:
     dist.destroy_process_group()
 
 
-def request_of(method, model, folder: Path, plan_hash: str) -> Request:
-    fields = dataclasses.asdict(method)
-    return Request(str(folder), str(model.weights), plan_hash, Machine(), "paper", fields)
+def request_of(method, model, folder: Path, plan_hash: str, machine: Machine | None = None) -> Request:
+    fields, kind = dataclasses.asdict(method), type(method).__name__.removesuffix("Loop").lower()
+    return Request(str(folder), str(model.weights), plan_hash, machine or Machine(), kind, fields)
 
 
-def trained(tokens, model, allocation, folder: Path, processes: int, **changes: Any):
-    """Train through the real worker in forked processes; return the float64 weights and the losses."""
-    method = loop(**changes)
+def trained(
+    tokens, model, allocation, folder: Path, processes: int, machine: Machine | None = None, **changes: Any
+):
+    """Train through the real step loop in forked processes; return the weights and the losses."""
+    method = build("training", TRAINERS, changes if "kind" in changes else {**LOOP, **changes})
     folder.mkdir()
     plan = build_plan(allocation, method.epochs, method.global_batch, method.seed)
     plan.save(folder / "plan.npz")
     (folder / "tokens").mkdir()
     save(tokens, folder / "tokens")
-    request = request_of(method, model, folder, plan.hash)
+    request = request_of(method, model, folder, plan.hash, machine)
     mp.start_processes(_process, (processes, request), processes, start_method="fork")
     losses = [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return load_file(folder / "weights/model.safetensors"), np.array(losses)
@@ -193,9 +197,13 @@ def test_no_epochs_is_the_base_model(tiny_tokens, tiny_model, allocation, tmp_pa
 
 
 def test_a_failing_rank_is_named_with_its_traceback(tiny_tokens, tiny_model, allocation, tmp_path):
-    foreign = dataclasses.replace(tiny_tokens, ids=tiny_tokens.ids + np.int32(100))
-    with pytest.raises(RuntimeError, match=r"process [01] failed:(.|\n)*outside its vocabulary of 40"):
-        loop()(foreign, tiny_model, allocation, Workspace(tmp_path, Machine(processes=2)))
+    hollow = Model(tmp_path / "hollow", 0)
+    hollow.weights.mkdir()
+    shutil.copy2(tiny_model.weights / "config.json", hollow.weights)
+    work = Workspace(tmp_path / "work", Machine(processes=2))
+    work.folder.mkdir()
+    with pytest.raises(RuntimeError, match=r"process [01] failed:(.|\n)*no file named model.safetensors"):
+        loop()(tiny_tokens, hollow, allocation, work)
     assert not _processes_of(tmp_path)
 
 
@@ -296,6 +304,12 @@ def test_bad_fields_are_refused_before_anything_starts(changes, says):
 def test_an_allocation_for_other_ranks_is_refused(tiny_tokens, tiny_model, allocation, tmp_path):
     with pytest.raises(ValueError, match=r"training.ranks is 2, the allocation's 4"):
         loop(ranks=2)(tiny_tokens, tiny_model, allocation, Workspace(tmp_path))
+
+
+def test_a_model_without_the_vocabulary_is_refused(tiny_tokens, tiny_model, allocation, tmp_path):
+    foreign = dataclasses.replace(tiny_tokens, ids=tiny_tokens.ids + np.int32(100))
+    with pytest.raises(ValueError, match="model: token 139 is outside its vocabulary of 40"):
+        loop()(foreign, tiny_model, allocation, Workspace(tmp_path))
 
 
 def test_the_plan_must_be_the_parents(tiny_tokens, tiny_model, allocation, tmp_path):

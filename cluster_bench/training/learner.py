@@ -3,7 +3,6 @@
 How weights, gradients and optimizer state lie over the processes is decided here and nowhere else.
 """
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,9 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from cluster_bench.training.loss import Batch, batch_loss
+from cluster_bench.training.batches import Batch
+from cluster_bench.training.loss import batch_loss
+from cluster_bench.training.model import load_model, save_model
 from cluster_bench.training.request import Request
 
 
@@ -38,13 +39,17 @@ class Learner:
         if dist.get_world_size() == 1:
             return loss
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters]
-        flat = torch.cat([g.flatten() for g in grads] + [loss.to(grads[0].dtype).reshape(1)])
+        exact = torch.finfo(grads[0].dtype).bits >= 32  # the loss goes alone where bfloat16 would round it
+        beside = [loss.to(grads[0].dtype).reshape(1)] if exact else []
+        flat = torch.cat([g.flatten() for g in grads] + beside)
         dist.all_reduce(flat)
         offset = 0
         for parameter, grad in zip(self.parameters, grads, strict=True):
             parameter.grad = flat[offset : offset + grad.numel()].view_as(grad)
             offset += grad.numel()
-        return flat[-1]
+        if not exact:
+            dist.all_reduce(loss)
+        return flat[-1] if exact else loss
 
     def step(self, rate: float, clip: float | None) -> Float[Tensor, ""]:
         """Take an optimizer step with the summed gradients; return their norm before clipping."""
@@ -56,34 +61,17 @@ class Learner:
         return norm
 
     def save(self, target: Path, base: Path) -> None:
-        """Write float32 weights and the base model's tokenizer in the Hugging Face layout."""
-        model: Any = self.model
-        model.float().save_pretrained(target)
-        for path in base.iterdir():
-            if not (target / path.name).exists() and path.suffix in (".json", ".jinja", ".model", ".txt"):
-                shutil.copy2(path, target / path.name)
+        """Write the weights in the Hugging Face layout, beside the tokenizer of `base`."""
+        save_model(self.model, target, base)
 
 
-def build_learner(request: Request, largest_id: int) -> Learner:
-    """Load the base model and give it an optimizer. Raises ValueError for a token it does not know."""
+def build_learner(request: Request) -> Learner:
+    """Load the base model and give it an optimizer."""
     loop, device = request.loop, request.machine.device
-    model = _load_model(request, largest_id)
+    model = load_model(request)
     parameters = [p for p in model.parameters() if p.requires_grad]
     low = torch.autocast(device, torch.bfloat16, enabled=loop["dtype"] == "bfloat16")
     return Learner(model, parameters, _optimizer(parameters, loop), low)
-
-
-def _load_model(request: Request, largest_id: int) -> nn.Module:
-    from transformers import AutoModelForCausalLM
-
-    kind = torch.float64 if request.loop["dtype"] == "float64" else torch.float32
-    model: Any = AutoModelForCausalLM.from_pretrained(request.weights, dtype=kind)
-    if largest_id >= model.config.vocab_size:
-        raise ValueError(
-            f"model: token {largest_id} is outside its vocabulary of {model.config.vocab_size}; "
-            "model and tokenizer do not belong together"
-        )
-    return model.to(request.machine.device).train()
 
 
 def _optimizer(parameters: list[nn.Parameter], loop: dict[str, Any]) -> torch.optim.Optimizer:

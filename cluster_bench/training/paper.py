@@ -15,6 +15,7 @@ from cluster_bench.progress import progress
 from cluster_bench.training.audit import audit
 from cluster_bench.training.metrics import join
 from cluster_bench.training.plan import Plan, build_plan
+from cluster_bench.training.preflight import check
 from cluster_bench.training.request import Request
 from cluster_bench.training.torchrun import end_leftovers, torchrun
 
@@ -38,11 +39,7 @@ class PaperLoop:
     seed: int
 
     def __post_init__(self) -> None:
-        for name in ("ranks", "global_batch", "micro_batch", "lr"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        if self.epochs < 0 or self.warmup < 0:
-            raise ValueError(f"epochs and warmup must not be below 0, got {self.epochs} and {self.warmup}")
+        check_numbers(self, "micro_batch")
         if self.global_batch % (self.ranks * min(self.micro_batch, self.global_batch // self.ranks or 1)):
             raise ValueError(
                 f"global_batch {self.global_batch} does not divide over "
@@ -54,6 +51,15 @@ class PaperLoop:
         return fine_tune(self, "paper", tokens, model, allocation, work)
 
 
+def check_numbers(loop: Any, micro: str) -> None:
+    """Raise ValueError for a field of a loop that cannot be; `micro` is its size of a micro-batch."""
+    for name in ("ranks", "global_batch", micro, "lr"):
+        if not getattr(loop, name) > 0:
+            raise ValueError(f"{name} must be above 0, got {getattr(loop, name)}")
+    if loop.epochs < 0 or loop.warmup < 0:
+        raise ValueError(f"epochs and warmup must not be below 0, got {loop.epochs} and {loop.warmup}")
+
+
 def fine_tune(
     loop: Any, kind: str, tokens: Tokens, model: Model, allocation: Allocation, work: Workspace
 ) -> Checkpoint:
@@ -61,6 +67,8 @@ def fine_tune(
     if allocation.ranks != loop.ranks:
         raise ValueError(f"training.ranks is {loop.ranks}, the allocation's {allocation.ranks}")
     plan = build_plan(allocation, loop.epochs, loop.global_batch, loop.seed)
+    if plan.steps:
+        check(loop, tokens, model, plan.rows, work.machine)
     _clear(work.folder)
     if not plan.steps:
         shutil.copytree(model.weights, work.folder / "weights")

@@ -14,9 +14,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cluster_bench.artifacts import Tokens, load
+from cluster_bench.training.batches import pack, pad
 from cluster_bench.training.learner import Learner, build_learner
-from cluster_bench.training.loss import pad
 from cluster_bench.training.metrics import Metrics
+from cluster_bench.training.packing import micro_batches
 from cluster_bench.training.plan import Plan
 from cluster_bench.training.request import Request
 from cluster_bench.training.schedule import learning_rate
@@ -27,7 +28,7 @@ def train(request: Request) -> None:
     folder, loop = Path(request.folder), request.loop
     plan, tokens = Plan.load(folder / "plan.npz"), load(Tokens, folder / "tokens")
     _agree(plan, request)
-    learner = build_learner(request, int(tokens.ids.max()))
+    learner = build_learner(request)
     mine = range(dist.get_rank(), plan.ranks, dist.get_world_size())
     with Metrics(folder, dist.get_rank()) as metrics:
         _wait_for_all(request)
@@ -60,10 +61,10 @@ def _rank_gradient(
     loop, device = request.loop, request.machine.device
     rows, weights = plan.batch(*at)
     loss = torch.zeros((), dtype=torch.float64, device=device)
-    for start in range(0, len(rows), loop["micro_batch"]):
-        part = slice(start, start + loop["micro_batch"])
-        batch = pad(tokens, rows[part], weights[part] / normaliser, loop["reduction"] == "tokens", device)
-        loss += learner.add_gradient(batch)
+    share, by_token = weights / normaliser, loop["reduction"] == "tokens"
+    lay = pack if request.kind == "fast" else pad
+    for part in micro_batches(tokens.lengths[rows], loop):
+        loss += learner.add_gradient(lay(tokens, rows[part], share[part], by_token, device))
     if device == "cuda":
         torch.cuda.synchronize()  # so that the rank's seconds are its own
     return loss
