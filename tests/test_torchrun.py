@@ -19,11 +19,12 @@ import pytest
 from safetensors.numpy import load_file
 from test_training import loop, trained
 
-from cluster_bench.artifacts import Allocation, Machine, Model, Tokens, Workspace
+from cluster_bench.artifacts import Allocation, Machine, Model, Tokens
 from cluster_bench.config import build
 from cluster_bench.launch import LAUNCHERS
 from cluster_bench.launch.meeting import lead, listening
 from cluster_bench.launch.nodes import Nodes
+from cluster_bench.store import Store
 from cluster_bench.training.failure import what_failed
 from cluster_bench.training.follow import follow
 
@@ -46,14 +47,6 @@ def place(folder: Path, node: int, **changes: Any) -> Nodes:
     return build("launcher", LAUNCHERS, {"kind": "nodes", "nodes": 2, "node": node, **told, **changes})
 
 
-LEAD = """
-import pickle, sys
-from pathlib import Path
-from cluster_bench.launch.meeting import lead
-nodes, function, arguments = pickle.loads(Path(sys.argv[1]).read_bytes())
-with lead(nodes):
-    function(*arguments)
-"""
 FOLLOW = """
 import pickle, sys
 from pathlib import Path
@@ -91,22 +84,62 @@ def is_soon(true: Callable[[], Any], within_s: float) -> bool:
     return True
 
 
-def test_two_nodes_of_two_processes_train_the_same_bytes_as_one_of_four(given, tmp_path):
-    machine = Machine(processes=4, nodes=2, meeting=str(place(tmp_path, 0).meeting))
-    work = Workspace(tmp_path / "work", machine)
-    work.folder.mkdir()
-    training = (loop(dtype="float32"), (*given, work))
-    machines = [
-        start(FOLLOW, (place(tmp_path, 1),), tmp_path / "second"),
-        start(LEAD, (place(tmp_path, 0), *training), tmp_path / "first"),
-    ]
-    for machine in machines:
-        said = machine.communicate(timeout=240)[1]
-        assert machine.returncode == 0, said
+TRAIN = """
+import pickle, shutil, sys
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from cluster_bench.artifacts import Allocation, Checkpoint, Model, Tokens
+from cluster_bench.launch.meeting import lead
+from cluster_bench.store import Store, job, node
+
+nodes, store, loop, (tokens, model, allocation) = pickle.loads(Path(sys.argv[1]).read_bytes())
+
+@dataclass(frozen=True)
+class GivenTokens:
+    def __call__(self):
+        return tokens
+
+@dataclass(frozen=True)
+class GivenModel:
+    def __call__(self, work):
+        shutil.copytree(model.weights, work.folder / "weights")
+        return Model(work.folder / "weights", model.parameters)
+
+@dataclass(frozen=True)
+class GivenAllocation:
+    def __call__(self):
+        return allocation
+
+parents = node("t.v1", Tokens, GivenTokens()), job("m.v1", Model, GivenModel())
+allocated = node("a.v1", Allocation, GivenAllocation())
+with lead(nodes) if nodes else nullcontext():
+    made = store.get(job("training.v1", Checkpoint, loop, *parents, allocated))
+Path(sys.argv[1]).with_suffix(".made").write_text(str(made.weights / "model.safetensors"))
+"""
+
+
+def test_a_run_on_two_nodes_and_another_beside_it_give_the_bytes_of_each_alone(given, tmp_path):
+    """Two agents of two processes each, and a run of two processes on the same machine and store, at once."""
+    one = place(tmp_path, 0)
+    machines = {3: Machine(processes=4, nodes=2, meeting=str(one.meeting)), 4: Machine(processes=2)}
+    methods = {seed: loop(dtype="float32", seed=seed) for seed in machines}
+    runs = [start(FOLLOW, (place(tmp_path, 1),), tmp_path / "second")]
+    for seed, machine in machines.items():
+        nodes = one if machine.nodes > 1 else None
+        call = (nodes, Store(tmp_path / "store", machine), methods[seed], given)
+        runs.append(start(TRAIN, call, tmp_path / f"{seed}"))
+    for run in runs:
+        said = run.communicate(timeout=240)[1]
+        assert run.returncode == 0, said
     assert not processes_of(tmp_path)
-    together = load_file(work.folder / "weights/model.safetensors")
-    alone, _ = trained(*given, tmp_path / "alone", 4, dtype="float32")
-    assert all(np.array_equal(together[name], alone[name]) for name in alone)
+    made = {seed: load_file(Path((tmp_path / f"{seed}.made").read_text())) for seed in machines}
+    for seed, weights in made.items():
+        alone, _ = trained(
+            *given, tmp_path / f"alone{seed}", machines[seed].processes, dtype="float32", seed=seed
+        )
+        assert all(np.array_equal(weights[name], alone[name]) for name in alone)
+    assert any(not np.array_equal(made[3][name], made[4][name]) for name in made[3])
 
 
 BUSY = """
@@ -161,54 +194,6 @@ def test_a_killed_agent_ends_every_process_on_both_nodes_and_its_node_is_named(t
     assert gone, processes_of(tmp_path)
     assert f"node {victim} (127.0.0.1): torchrun was ended by SIGKILL" in said[0]
     assert "node 0 (127.0.0.1) failed: RuntimeError" in said[1]
-
-
-TRAIN = """
-import pickle, shutil, sys
-from dataclasses import dataclass
-from pathlib import Path
-from cluster_bench.artifacts import Allocation, Checkpoint, Machine, Model, Tokens
-from cluster_bench.store import Store, job, node
-
-root, loop, (tokens, model, allocation) = pickle.loads(Path(sys.argv[1]).read_bytes())
-
-@dataclass(frozen=True)
-class GivenTokens:
-    def __call__(self):
-        return tokens
-
-@dataclass(frozen=True)
-class GivenModel:
-    def __call__(self, work):
-        shutil.copytree(model.weights, work.folder / "weights")
-        return Model(work.folder / "weights", model.parameters)
-
-@dataclass(frozen=True)
-class GivenAllocation:
-    def __call__(self):
-        return allocation
-
-parents = node("t.v1", Tokens, GivenTokens()), job("m.v1", Model, GivenModel())
-allocated = node("a.v1", Allocation, GivenAllocation())
-made = Store(root, Machine(processes=2)).get(job("training.v1", Checkpoint, loop, *parents, allocated))
-Path(sys.argv[1]).with_suffix(".made").write_text(str(made.weights / "model.safetensors"))
-"""
-
-
-def test_two_runs_at_once_on_one_machine_and_store_do_not_meet(given, tmp_path):
-    methods = {seed: loop(dtype="float32", seed=seed) for seed in (3, 4)}
-    runs = [
-        start(TRAIN, (tmp_path / "store", method, given), tmp_path / f"{seed}")
-        for seed, method in methods.items()
-    ]
-    for run in runs:
-        said = run.communicate(timeout=240)[1]
-        assert run.returncode == 0, said
-    made = {seed: load_file(Path((tmp_path / f"{seed}.made").read_text())) for seed in methods}
-    for seed, weights in made.items():
-        alone, _ = trained(*given, tmp_path / f"alone{seed}", 2, dtype="float32", seed=seed)
-        assert all(np.array_equal(weights[name], alone[name]) for name in alone)
-    assert any(not np.array_equal(made[3][name], made[4][name]) for name in made[3])
 
 
 def test_a_port_in_use_is_one_line_before_anything_starts(tmp_path):
@@ -278,30 +263,28 @@ wait -n && wait -n
 """
 
 
-def sbatch(tmp_path: Path, *overrides: str, **commands: str) -> tuple[Path, dict[str, str]]:
-    """The printed script, checked by bash, and an environment where these stand in for SLURM's commands."""
-    line = [
-        sys.executable,
-        "-m",
-        "cluster_bench",
-        "launcher=slurm",
-        f"store={tmp_path / 'store'}",
-        *overrides,
-    ]
-    script = tmp_path / "job.sh"
-    script.write_text(subprocess.run(line, check=True, capture_output=True, text=True).stdout)
-    subprocess.run(["bash", "-n", script], check=True)
-    (tmp_path / "bin").mkdir()
-    for name, text in commands.items():
-        path = tmp_path / "bin" / name
+def commands(folder: Path, **scripts: str) -> dict[str, str]:
+    """An environment where these stand in for SLURM's commands."""
+    (folder / "bin").mkdir()
+    for name, text in scripts.items():
+        path = folder / "bin" / name
         path.write_text(text)
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    told = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "SLURM_JOB_ID": "7", "SLURM_NNODES": "2"}
-    return script, {**os.environ, **told}
+    return {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}"}
+
+
+def script_of(folder: Path, *overrides: str) -> Path:
+    """The printed script, which bash can read."""
+    line = [sys.executable, "-m", "cluster_bench", "launcher=slurm", f"store={folder / 'store'}", *overrides]
+    script = folder / "job.sh"
+    script.write_text(subprocess.run(line, check=True, capture_output=True, text=True).stdout)
+    subprocess.run(["bash", "-n", script], check=True)
+    return script
 
 
 def test_the_printed_script_runs_on_two_nodes(tmp_path):
-    script, environment = sbatch(tmp_path, "launcher.nodes=2", "method=full", *WORLD, srun=SRUN)
+    script = script_of(tmp_path, "launcher.nodes=2", "method=full", *WORLD)
+    environment = {**commands(tmp_path, srun=SRUN), "SLURM_JOB_ID": "7", "SLURM_NNODES": "2"}
     ended = subprocess.run(["bash", script], env=environment, capture_output=True, text=True)
     logs = "".join(path.read_text() for path in tmp_path.rglob("torchrun*.log"))
     assert ended.returncode == 0, ended.stderr + logs
@@ -324,11 +307,12 @@ SCONTROL = """#!/bin/bash
 
 @pytest.mark.parametrize(("state", "then"), [("RUNNING", ["requeue 7"]), ("CANCELLED", [])])
 def test_out_of_time_the_job_goes_back_into_the_queue_but_not_when_it_was_cancelled(tmp_path, state, then):
-    commands = {
+    fakes = {
         "srun": WAITING.format(folder=tmp_path),
         "scontrol": SCONTROL.format(folder=tmp_path, state=state),
     }
-    script, environment = sbatch(tmp_path, **commands)
+    environment = {**commands(tmp_path, **fakes), "SLURM_JOB_ID": "7"}
+    script = script_of(tmp_path)
     job = subprocess.Popen(["bash", script], env=environment)
     assert is_soon((tmp_path / "log").exists, 10)
     job.terminate()
@@ -337,3 +321,50 @@ def test_out_of_time_the_job_goes_back_into_the_queue_but_not_when_it_was_cancel
     text = script.read_text()
     assert "#SBATCH --requeue" in text
     assert "#SBATCH --signal=B:TERM@120" in text
+
+
+SBATCH = """#!/bin/bash
+script="${@: -1}"
+last=$(sed -n 's/^#SBATCH --array=0-\\([0-9]*\\).*/\\1/p' "$script")
+for task in $(seq 0 "$last"); do
+    SLURM_JOB_ID=7 SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=$task bash "$script" < /dev/null &> /dev/null &
+done
+echo "Submitted batch job 7"
+"""
+SRUN_OF_SUBMITIT = """#!/bin/bash
+while [[ "$1" == -* ]]; do [[ "$1" == --unbuffered ]] && shift || shift 2; done
+SLURM_NODEID=0 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NTASKS=1 exec "$@" > {folder}/said_$SLURM_ARRAY_TASK_ID
+"""
+SACCT = """#!/bin/bash
+printf 'JobID|State|NodeList\\n7_0|RUNNING|here\\n7_1|RUNNING|here\\n'
+"""
+
+
+def test_a_sweep_is_submitted_as_one_array_of_jobs(tmp_path):
+    pytest.importorskip("submitit", reason="needs the extra `slurm`")
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher", reason="needs the extra `slurm`")
+    fakes = {"sbatch": SBATCH, "srun": SRUN_OF_SUBMITIT.format(folder=tmp_path), "sacct": SACCT}
+    environment = commands(tmp_path, **fakes)
+    line = [sys.executable, "-m", "cluster_bench", "-m", "launcher=slurm", "method=full,random", "plan=true"]
+    line += [f"store={tmp_path / 'store'}", "hardware=gpu4", "launcher.partition=gpu"]
+    subprocess.run(line, check=True, env=environment, capture_output=True, timeout=200)
+    [script] = tmp_path.glob("store/slurm/*/*submission.sh")
+    asked = ["--array=0-1%2", "--gpus-per-node=4", "--cpus-per-task=32", "--partition=gpu", "--time=240"]
+    assert {f"#SBATCH {option}" for option in asked} <= set(script.read_text().splitlines())
+    plans = [(tmp_path / f"said_{task}").read_text() for task in (0, 1)]
+    assert "Everything" in plans[0]
+    assert "Random" in plans[1]
+
+
+def test_without_the_extra_a_sweep_is_refused_in_one_line(monkeypatch, capsys):
+    from cluster_bench.__main__ import command
+
+    monkeypatch.setitem(sys.modules, "hydra_plugins.hydra_submitit_launcher", None)  # as if not installed
+    monkeypatch.setattr(sys, "argv", ["cluster_bench", "-m", "launcher=slurm", "seed=0,1"])
+    with pytest.raises(SystemExit, match="2"):
+        command()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith(
+        "error: launcher: sweeps on SLURM need the extra: pip install 'cluster-bench[slurm]'"
+    )
