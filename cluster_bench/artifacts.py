@@ -29,6 +29,8 @@ class Machine:
     processes: int = 1  # torchrun processes; fewer than the method's ranks means virtual ranks
     threads: int = 1  # per process
     device: str = "cpu"  # or "cuda"
+    snapshot_minutes: float | int = 10.0  # between snapshots, from which a training goes on after a crash
+    silent_s: float | int = 600.0  # a process of a training that gives no sign of life for so long is ended
     nodes: int = 1  # machines, each with an even share of the processes
     meeting: str = ""  # the shared folder where several machines meet
     compile: bool = False  # each layer by torch.compile

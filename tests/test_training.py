@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM
 from cluster_bench.artifacts import Allocation, Machine, Model, Workspace, save
 from cluster_bench.config import build
 from cluster_bench.training import TRAINERS
+from cluster_bench.training.alive import Alive
 from cluster_bench.training.batches import pad
 from cluster_bench.training.learner import Learner
 from cluster_bench.training.loss import batch_loss
@@ -69,7 +70,7 @@ def _process(index: int, processes: int, request: Request) -> None:
     dist.init_process_group(
         "gloo", init_method=f"file://{request.folder}/meet", rank=index, world_size=processes
     )
-    train(request)
+    train(request, Alive(Path(request.folder), index))
     dist.destroy_process_group()
 
 

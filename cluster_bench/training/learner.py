@@ -11,11 +11,14 @@ import torch
 import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
 
 from cluster_bench.training.batches import Batch
 from cluster_bench.training.loss import batch_loss
 from cluster_bench.training.model import load_model, save_model
 from cluster_bench.training.request import Request
+
+_STATE = StateDictOptions(ignore_frozen_params=True, strict=False)
 
 
 @dataclass(frozen=True)
@@ -34,22 +37,21 @@ class Learner:
         share.backward()  # type: ignore[no-untyped-call]
         return share.detach()
 
-    def sum_over_processes(self, loss: Float[Tensor, ""]) -> Float[Tensor, ""]:
-        """Sum every gradient, and the loss beside them, over the processes in one all-reduce."""
+    def sum_over_processes(self, beside: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
+        """Sum every gradient, and the numbers beside them, over the processes in one all-reduce."""
         if dist.get_world_size() == 1:
-            return loss
+            return beside
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters]
-        exact = torch.finfo(grads[0].dtype).bits >= 32  # the loss goes alone where bfloat16 would round it
-        beside = [loss.to(grads[0].dtype).reshape(1)] if exact else []
-        flat = torch.cat([g.flatten() for g in grads] + beside)
+        exact = torch.finfo(grads[0].dtype).bits >= 32  # else what is beside goes alone, lest it be rounded
+        flat = torch.cat([g.flatten() for g in grads] + ([beside.to(grads[0].dtype)] if exact else []))
         dist.all_reduce(flat)
         offset = 0
         for parameter, grad in zip(self.parameters, grads, strict=True):
             parameter.grad = flat[offset : offset + grad.numel()].view_as(grad)
             offset += grad.numel()
         if not exact:
-            dist.all_reduce(loss)
-        return flat[-1] if exact else loss
+            dist.all_reduce(beside)
+        return flat[-len(beside) :] if exact else beside
 
     def step(self, rate: float, clip: float | None) -> Float[Tensor, ""]:
         """Take an optimizer step with the summed gradients; return their norm before clipping."""
@@ -59,6 +61,21 @@ class Learner:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         return norm
+
+    def state(self) -> dict[str, Any]:
+        """The trained parameters and the optimizer's state, as torch.distributed.checkpoint takes them."""
+        model, optimizer = get_state_dict(self.model, self.optimizer, options=_STATE)
+        return {"model": model, "optimizer": optimizer}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Take over what `state` gave."""
+        set_state_dict(
+            self.model,
+            self.optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+            options=_STATE,
+        )
 
     def save(self, target: Path, base: Path) -> None:
         """Write the weights in the Hugging Face layout, beside the tokenizer of `base`."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 
 from cluster_bench.artifacts import Array
 
@@ -24,13 +24,14 @@ class Metrics:
 
     folder: Path
     process: int
+    processes: int
     _files: list[IO[str]] = field(default_factory=list[IO[str]])
     _last: float = 0.0
     _ranks: dict[int, float] = field(default_factory=dict[int, float])
 
     def __enter__(self) -> "Metrics":
         names = [f"timing_{self.process}.jsonl", *(["metrics.jsonl"] if self.process == 0 else [])]
-        self._files = [(self.folder / name).open("w") for name in names]
+        self._files = [(self.folder / name).open("a") for name in names]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -52,6 +53,7 @@ class Metrics:
         """End a step: a line of timing, and (process 0) a line of what was learned."""
         now = time.perf_counter()
         timing = {"step": learned["step"], "seconds": now - self._last, "rank_seconds": self._ranks}
+        timing["processes"] = self.processes
         for file, line in zip(self._files, (timing, learned), strict=False):
             file.write(json.dumps(line) + "\n")
             file.flush()
@@ -64,27 +66,40 @@ class Seconds:
 
     steps: Float64[Array, " s"]  # process 0, from the end of one step to the end of the next
     ranks: Float64[Array, "s r"]  # forward and backward
-    processes: int
+    own: Float64[Array, " s"]  # of these, process 0's
+    processes: Int64[Array, " s"]  # that there were
 
     @property
     def modelled(self) -> float:
         """What as many processes as ranks would take: the slowest rank of each step, and the rest of it."""
-        if self.processes == self.ranks.shape[1]:
-            return float(self.steps.sum())
-        own = self.ranks[:, :: self.processes].sum(1)
-        return float((self.ranks.max(1) + self.steps - own).sum())
+        alone = self.processes == self.ranks.shape[1]
+        return float(np.where(alone, self.steps, self.ranks.max(1) + self.steps - self.own).sum())
 
 
-def join(folder: Path, steps: int, ranks: int, processes: int) -> Seconds:
-    """Put the processes' lines together as `timing.jsonl`, and return the seconds in it."""
-    files = [folder / f"timing_{process}.jsonl" for process in range(processes)]
-    lines = [[json.loads(line) for line in file.read_text().splitlines()] for file in files]
-    rank_seconds = np.zeros((steps, ranks))
+def keep(folder: Path, steps: int) -> None:
+    """Drop the lines of steps that a training that goes on after so many steps will take again."""
+    for file in [*folder.glob("metrics.jsonl"), *folder.glob("timing_*.jsonl")]:
+        lines = file.read_text().split("\n")[:-1]  # what follows the last line end was cut short
+        file.write_text("".join(f"{line}\n" for line in lines if json.loads(line)["step"] < steps))
+
+
+def join(folder: Path, steps: int, ranks: int) -> Seconds:
+    """Put the processes' lines together as `timing.jsonl`, and return the seconds in it.
+
+    After an interruption the processes may be more or fewer than before: each step has its own.
+    """
+    files = sorted(folder.glob("timing_*.jsonl"))
+    first = [json.loads(line) for line in (folder / "timing_0.jsonl").read_text().splitlines()]
+    rank_seconds = np.full((steps, ranks), np.nan)
+    for file in files:
+        for line in map(json.loads, file.read_text().splitlines()):
+            for rank, seconds in line["rank_seconds"].items():
+                rank_seconds[line["step"], int(rank)] = seconds
     with (folder / "timing.jsonl").open("w") as out:
-        for step, parts in enumerate(zip(*lines, strict=True)):
-            found = {int(rank): s for part in parts for rank, s in part["rank_seconds"].items()}
-            rank_seconds[step] = [found[rank] for rank in range(ranks)]
-            out.write(json.dumps({**parts[0], "rank_seconds": rank_seconds[step].tolist()}) + "\n")
+        for line, of_ranks in zip(first, rank_seconds.tolist(), strict=True):
+            out.write(json.dumps({**line, "rank_seconds": of_ranks}) + "\n")
     for file in files:
         file.unlink()
-    return Seconds(np.array([line["seconds"] for line in lines[0]]), rank_seconds, processes)
+    own = np.array([sum(line["rank_seconds"].values()) for line in first])
+    processes = np.array([line["processes"] for line in first])
+    return Seconds(np.array([line["seconds"] for line in first]), rank_seconds, own, processes)

@@ -12,11 +12,13 @@ from pydantic.dataclasses import dataclass
 
 from cluster_bench.artifacts import STRICT, Allocation, Checkpoint, Model, Tokens, Workspace, save
 from cluster_bench.progress import progress
+from cluster_bench.training.alive import end_silent
 from cluster_bench.training.audit import audit
-from cluster_bench.training.metrics import join
+from cluster_bench.training.metrics import join, keep
 from cluster_bench.training.plan import Plan, build_plan
 from cluster_bench.training.preflight import check
 from cluster_bench.training.request import Request
+from cluster_bench.training.snapshots import SNAPSHOTS, latest
 from cluster_bench.training.torchrun import end_leftovers, torchrun
 
 
@@ -69,7 +71,7 @@ def fine_tune(
     plan = build_plan(allocation, loop.epochs, loop.global_batch, loop.seed)
     if plan.steps:
         check(loop, tokens, model, plan.rows, work.machine)
-    _clear(work.folder)
+    done = _clear(work.folder, plan.hash)
     if not plan.steps:
         shutil.copytree(model.weights, work.folder / "weights")
         return Checkpoint(work.folder / "weights", 0, 0, 0.0, 0.0, [0.0] * loop.ranks, 0)
@@ -78,7 +80,7 @@ def fine_tune(
     plan.save(work.folder / "plan.npz")
     audit(plan, allocation, tokens, getattr(loop, "micro_batch", None)).keep(work.folder)
     fields = dataclasses.asdict(loop)
-    request = Request(str(work.folder), str(model.weights), plan.hash, work.machine, kind, fields)
+    request = Request(str(work.folder), str(model.weights), plan.hash, work.machine, kind, fields, done)
     _run(request, plan.steps)
     return _collect(plan, tokens, work)
 
@@ -92,6 +94,7 @@ def _run(request: Request, steps: int) -> None:
 
         def each_poll() -> None:
             nonlocal read
+            end_silent(folder, machine.processes, machine.silent_s)
             if metrics.exists():
                 with metrics.open("rb") as file:
                     file.seek(read)
@@ -109,18 +112,27 @@ def _run(request: Request, steps: int) -> None:
         )
 
 
-def _clear(folder: Path) -> None:
-    """Start from nothing: what a killed try left, processes included, must not decide anything."""
+def _clear(folder: Path, plan_hash: str) -> int:
+    """Leave of a killed try nothing but its snapshots and the lines up to the newest; return its steps."""
     end_leftovers(folder / "request.json")
+    done = latest(folder / SNAPSHOTS, plan_hash)
+    keep(folder, done)
     for path in folder.iterdir():
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+        if path.is_dir() and (path.name != SNAPSHOTS or not done):
+            shutil.rmtree(path)
+        elif path.is_file() and (path.suffix != ".jsonl" or not done):
+            path.unlink()
+    return done
 
 
 def _collect(plan: Plan, tokens: Tokens, work: Workspace) -> Checkpoint:
     """Read the seconds of every process, and leave what belongs to the artefact."""
     folder, processes = work.folder, work.machine.processes
-    seconds = join(folder, plan.steps, plan.ranks, processes)
-    shutil.rmtree(folder / "tokens")
+    seconds = join(folder, plan.steps, plan.ranks)
+    for name in ("tokens", SNAPSHOTS):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    for path in [*folder.glob("process_*.alive"), *folder.glob("process_*.stack")]:
+        path.unlink()
     return Checkpoint(
         folder / "weights",
         plan.steps,

@@ -19,6 +19,7 @@ class Request:
     machine: Machine
     kind: str  # the training method's name in the registry
     loop: dict[str, Any]  # its fields
+    done_steps: int = 0  # of an earlier try: the snapshot to go on from
 
     def write(self, path: Path) -> None:
         """Write it where `read` will look."""

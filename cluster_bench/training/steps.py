@@ -1,10 +1,12 @@
 """The step loop of one process: proves that all follow one plan, then takes its optimizer steps.
 
 A process holds one rank, or several *virtual* ranks that it runs one after the other; the numbers are the
-same. Gradients are summed once a step. Beside the request it writes `weights/` (process 0) and what
-`metrics.py` names.
+same. Gradients are summed once a step, and with them whether a snapshot is due or the job is to end. Beside
+the request it writes `weights/` (process 0) and what `metrics.py` and `snapshots.py` name.
 """
 
+import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from cluster_bench.artifacts import Tokens, load
+from cluster_bench.training.alive import WAITS, WRITES, Alive
 from cluster_bench.training.batches import pack, pad
 from cluster_bench.training.learner import Learner, build_learner
 from cluster_bench.training.metrics import Metrics
@@ -21,53 +24,90 @@ from cluster_bench.training.packing import micro_batches
 from cluster_bench.training.plan import Plan
 from cluster_bench.training.request import Request
 from cluster_bench.training.schedule import learning_rate
+from cluster_bench.training.snapshots import SNAPSHOTS, Snapshots
 
 
-def train(request: Request) -> None:
+@dataclass(frozen=True)
+class Training:
+    """What one process trains with."""
+
+    request: Request
+    plan: Plan
+    tokens: Tokens
+    learner: Learner
+    alive: Alive
+
+    def step_gradient(self, step: int, ranks: range, metrics: Metrics) -> Float[Tensor, ""]:
+        """Accumulate the gradient of this process's ranks; return their share of the step's loss."""
+        normaliser = _normaliser(self.plan, self.tokens, step, self.request.loop)
+        loss = torch.zeros((), dtype=torch.float64, device=self.request.machine.device)
+        for rank in ranks:
+            with metrics.rank(rank):
+                loss += self._rank_gradient(step, rank, normaliser)
+        return loss
+
+    def _rank_gradient(self, step: int, rank: int, normaliser: float) -> Float[Tensor, ""]:
+        loop, device = self.request.loop, self.request.machine.device
+        rows, weights = self.plan.batch(step, rank)
+        shares, by_token = weights / normaliser, loop["reduction"] == "tokens"
+        loss = torch.zeros((), dtype=torch.float64, device=device)
+        lay = pack if self.request.kind == "fast" else pad
+        parts = micro_batches(self.tokens.lengths[rows], loop)
+        for count, part in enumerate(parts):
+            self.alive.does(f"step {step}, rank {rank}, micro-batch {count} of {len(parts)}")
+            loss += self.learner.add_gradient(lay(self.tokens, rows[part], shares[part], by_token, device))
+        if device == "cuda":
+            torch.cuda.synchronize()  # so that the rank's seconds are its own
+        return loss
+
+
+def train(request: Request, alive: Alive) -> None:
     """Follow the plan in an initialised process group. Raises RuntimeError when the plans differ."""
-    folder, loop = Path(request.folder), request.loop
+    folder = Path(request.folder)
     plan, tokens = Plan.load(folder / "plan.npz"), load(Tokens, folder / "tokens")
     _agree(plan, request)
+    alive.does("loads the model")
     learner = build_learner(request)
-    mine = range(dist.get_rank(), plan.ranks, dist.get_world_size())
-    with Metrics(folder, dist.get_rank()) as metrics:
-        _wait_for_all(request)
-        metrics.start()
-        for step in range(plan.steps):
-            rate = learning_rate(step, plan.steps, loop["lr"], loop["warmup"], loop["schedule"])
-            normaliser = _normaliser(plan, tokens, step, loop)
-            loss = torch.zeros((), dtype=torch.float64, device=request.machine.device)
-            for rank in mine:
-                with metrics.rank(rank):
-                    loss += _rank_gradient(learner, tokens, plan, (step, rank), normaliser, request)
-            loss = learner.sum_over_processes(loss)
-            norm = learner.step(rate, loop["clip"])
-            metrics.write({"step": step, "loss": loss.item(), "lr": rate, "grad_norm": norm.item()})
-        _wait_for_all(request)
+    snapshots = Snapshots(folder / SNAPSHOTS, plan.hash, request.machine.snapshot_minutes)
+    if request.done_steps:
+        snapshots.restore(learner, request.done_steps)
+    _take_steps(Training(request, plan, tokens, learner, alive), snapshots)
+    alive.does("saves the weights")
     if dist.get_rank() == 0:
         learner.save(folder / "weights", Path(request.weights))
+    alive.does(WAITS)
     _wait_for_all(request)
 
 
-def _rank_gradient(
-    learner: Learner,
-    tokens: Tokens,
-    plan: Plan,
-    at: tuple[int, int],
-    normaliser: float,
-    request: Request,
-) -> Float[Tensor, ""]:
-    """Accumulate the gradient of one rank's rows of a step; return its share of the loss."""
-    loop, device = request.loop, request.machine.device
-    rows, weights = plan.batch(*at)
-    loss = torch.zeros((), dtype=torch.float64, device=device)
-    share, by_token = weights / normaliser, loop["reduction"] == "tokens"
-    lay = pack if request.kind == "fast" else pad
-    for part in micro_batches(tokens.lengths[rows], loop):
-        loss += learner.add_gradient(lay(tokens, rows[part], share[part], by_token, device))
-    if device == "cuda":
-        torch.cuda.synchronize()  # so that the rank's seconds are its own
-    return loss
+def _take_steps(training: Training, snapshots: Snapshots) -> None:
+    """Take the steps that are left, with a snapshot when one is due or when this job is told to end."""
+    request, learner, alive, steps = training.request, training.learner, training.alive, training.plan.steps
+    loop = request.loop
+    mine = range(dist.get_rank(), training.plan.ranks, dist.get_world_size())
+    with Metrics(Path(request.folder), dist.get_rank(), dist.get_world_size()) as metrics:
+        alive.does(WAITS)
+        _wait_for_all(request)
+        metrics.start()
+        ended = 0.0
+        for step in range(request.done_steps, steps):
+            rate = learning_rate(step, steps, loop["lr"], loop["warmup"], loop["schedule"])
+            loss = training.step_gradient(step, mine, metrics)
+            signs = torch.tensor([snapshots.due, alive.told_to_end], dtype=loss.dtype, device=loss.device)
+            alive.does(f"{WAITS} at step {step}")
+            beside = learner.sum_over_processes(torch.cat([loss[None], signs]))
+            norm = learner.step(rate, loop["clip"])
+            total, due, ended = beside.tolist()
+            metrics.write({"step": step, "loss": total, "lr": rate, "grad_norm": norm.item()})
+            if (due or ended) and step + 1 < steps:
+                snapshots.take(learner, step + 1)
+            if ended:
+                break
+        alive.does(WRITES)
+        snapshots.close()
+        if ended:
+            raise SystemExit(128 + signal.SIGTERM)
+        alive.does(WAITS)
+        _wait_for_all(request)
 
 
 def _normaliser(plan: Plan, tokens: Tokens, step: int, loop: dict[str, Any]) -> float:

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from cluster_bench.machine import die_with_parent
+from cluster_bench.training.alive import Alive
 from cluster_bench.training.request import Request
 from cluster_bench.training.steps import train
 from cluster_bench.training.torchrun import PARENT
@@ -30,10 +31,13 @@ def main(path: Path) -> None:
     torch.set_num_threads(request.machine.threads)
     if cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    alive = Alive(folder, process)
     try:
         dist.init_process_group("nccl" if cuda else "gloo")
-        train(request)
+        train(request, alive)
         dist.destroy_process_group()
+    except SystemExit:
+        raise  # told to end, and a snapshot taken: not a failure
     except BaseException:
         draft = folder / f".process_{process}.error"
         draft.write_text(traceback.format_exc())
