@@ -88,7 +88,6 @@ def _take_steps(training: Training, snapshots: Snapshots) -> None:
         alive.does(WAITS)
         _wait_for_all(request)
         metrics.start()
-        ended = 0.0
         for step in range(request.done_steps, steps):
             rate = learning_rate(step, steps, loop["lr"], loop["warmup"], loop["schedule"])
             loss = training.step_gradient(step, mine, metrics)
@@ -98,14 +97,15 @@ def _take_steps(training: Training, snapshots: Snapshots) -> None:
             norm = learner.step(rate, loop["clip"])
             total, due, ended = beside.tolist()
             metrics.write({"step": step, "loss": total, "lr": rate, "grad_norm": norm.item()})
-            if (due or ended) and step + 1 < steps:
-                snapshots.take(learner, step + 1)
+            if step + 1 == steps or not (due or ended):
+                continue
+            snapshots.take(learner, step + 1)
             if ended:
-                break
+                alive.does(WRITES)
+                snapshots.close()
+                raise SystemExit(128 + signal.SIGTERM)
         alive.does(WRITES)
         snapshots.close()
-        if ended:
-            raise SystemExit(128 + signal.SIGTERM)
         alive.does(WAITS)
         _wait_for_all(request)
 
