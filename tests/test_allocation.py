@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cluster_bench.allocation import ALLOCATORS
 from cluster_bench.artifacts import Allocation, Clusters, Selection, Tokens, load, save
+from cluster_bench.training.plan import build_plan
 
 CASES = {
     "cluster_per_rank": {},
@@ -279,6 +280,28 @@ def test_any_number_of_clusters_fits_any_number_of_ranks(k, ranks):
     assert loads.max() <= 1.02 * loads.mean()
     ranks_of = [len(set(plan.rank[labels == c])) for c in range(k)]
     assert sum(ranks_of) - k <= ranks, "more cuts than ranks"
+
+
+@pytest.mark.parametrize("kind", ["clusters_by_tokens", "shuffled_by_tokens", "sorted_by_length"])
+@pytest.mark.parametrize(("k", "ranks"), [(5, 3), (2, 4), (12, 4)])
+def test_steps_average_to_the_clusters_shares_of_the_corpus(kind, k, ranks):
+    """sum_c (n_c / N) (mean gradient of c's selected rows), however unequal clusters, rows and steps are."""
+    rng = np.random.default_rng(k)
+    labels = rng.permutation(np.repeat(np.arange(k), rng.integers(20, 90, k)))
+    clusters, lengths = clustered(labels, k), rng.integers(2, 60, len(labels)) * (1 + labels)
+    chosen = Selection(np.flatnonzero(rng.random(len(labels)) < 0.6), uses_features=True)
+    plan = build_plan(
+        allocator(kind, ranks=ranks)(tokens(clusters, lengths), clusters, chosen), 2, 6 * ranks, 0
+    )
+    gradients = rng.normal(size=(len(labels), 4))
+    of_clusters = [gradients[chosen.rows[labels[chosen.rows] == c]].mean(axis=0) for c in range(k)]
+    expected = sum((labels == c).mean() * of_clusters[c] for c in range(k))
+    steps = []
+    for step in range(plan.steps):
+        rows, weights = zip(*(plan.batch(step, rank) for rank in range(ranks)), strict=True)
+        total = sum(w @ gradients[r] for r, w in zip(rows, weights, strict=True))
+        steps.append(total / sum(map(len, rows)))
+    np.testing.assert_allclose(np.mean(steps, axis=0), expected, rtol=1e-5, atol=1e-8)
 
 
 def test_a_rank_of_few_long_rows_takes_short_ones_too():
