@@ -16,9 +16,9 @@ from cluster_bench.artifacts import Allocation, Array
 Rows = Int64[Array, " _"]  # of one rank, or of one of its steps
 Layout = Callable[[list[Rows], Allocation, int, list[int]], list[list[Rows]]]
 
-ROUNDS = 2  # of levelling every rank against the others
+ROUNDS = 4  # of levelling every rank against the others
 PASSES = 40  # over the steps of a rank in one round
-PATIENCE = 4  # passes without an exchange
+PATIENCE = 10  # passes without an exchange
 NEAR = 0.005  # of a rank's mean tokens a step: closer is not looked for
 
 
