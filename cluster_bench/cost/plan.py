@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -138,27 +139,27 @@ def _how(loop: Loop) -> str:
 
 
 def _way_out(of: Setting, loop: Loop, device: Device) -> str:
-    """The first setting, from the least change on, that fits."""
-    sharded = dataclasses.replace(loop, sharded=True)
-    eight = dataclasses.replace(sharded, gpus=8)
-    ways = {
-        f"sharded over {loop.gpus} GPUs": sharded,
-        f"sharded over {loop.gpus} GPUs, with hardware.activation_checkpointing=true": _full(sharded),
-        "sharded over 8 GPUs": eight,
-        "sharded over 8 GPUs, with hardware.activation_checkpointing=true": _full(eight),
-        "sharded over 8 GPUs, so, with training.dtype=pure_bfloat16": dataclasses.replace(
-            _full(eight), masters="bfloat16"
-        ),
+    """The least changes that fit: one that splits the states over GPUs, one that does not."""
+    again = "hardware.activation_checkpointing=true"
+    pure = "bfloat16 weights (the fast loop's training.dtype=pure_bfloat16)"
+    changes: dict[str, dict[str, Any]] = {
+        "": {},
+        f" with {again}": {"checkpointing": "full"},
+        f" with {pure}": {"masters": "bfloat16"},
+        f" with {again} and {pure}": {"checkpointing": "full", "masters": "bfloat16"},
     }
-    for name, way in ways.items():
-        memory = train_memory(way, of.micro_longest)
-        if memory.fit(device) == "fits":
-            return f"{name} it needs {memory.total / GIB:.1f} GiB"
-    return "no setting of this model fits here; take smaller micro-batches or a GPU with more memory"
-
-
-def _full(loop: Loop) -> Loop:
-    return dataclasses.replace(loop, checkpointing="full")
+    found: list[str] = []
+    for layouts in ([(True, loop.gpus), (True, 8)], [(False, loop.gpus)]):
+        fitting = (
+            f"{_how(way)}{change} it needs {memory.total / GIB:.1f} GiB"
+            for sharded, gpus in layouts
+            for change, fields in changes.items()
+            for way in [dataclasses.replace(loop, sharded=sharded, gpus=gpus, **fields)]
+            for memory in [train_memory(way, of.micro_longest)]
+            if memory.fit(device) == "fits"
+        )
+        found += itertools.islice(fitting, 1)
+    return ", ".join(found) or "nothing fits here but smaller micro-batches or a GPU with more memory"
 
 
 def _shown(title: str, rows: list[tuple[str, ...]]) -> str:
