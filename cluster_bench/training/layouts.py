@@ -7,6 +7,7 @@ Axes: m rows of the allocation, s steps.
 """
 
 from collections.abc import Callable, Mapping
+from itertools import combinations
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -19,6 +20,7 @@ Layout = Callable[[list[Rows], Allocation, int, list[int]], list[list[Rows]]]
 ROUNDS = 4  # of levelling every rank against the others
 PASSES = 40  # over the steps of a rank in one round
 PATIENCE = 10  # passes without an exchange
+FEW = 4  # rows of a step, up to which two may go at once: one row alone seldom fits then
 NEAR = 0.005  # of a rank's mean tokens a step: closer is not looked for
 
 
@@ -120,24 +122,34 @@ def _level(
 
 
 def _exchange(high: list[int], low: list[int], lengths: Int64[Array, " m"], wanted: float) -> int:
-    """Move the row, or swap the two, that takes nearest to the wanted tokens from one step to another.
+    """Give rows of one step for rows of another, so that as nearly as can be the wanted tokens go over.
 
-    Returns the tokens moved: 0 where no move brings both nearer to their target, or one would be left
-    without a row.
+    Returns the tokens that went: 0 where none bring both nearer to their target, or one would be left without
+    a row.
     """
-    here, there = np.append(lengths[high], 0), np.append(lengths[low], 0)  # 0: no row
+    (given, here), (taken, there) = _choices(high, lengths), _choices(low, lengths)
     moved = here[:, None] - there[None, :]
+    grown = (
+        np.array([len(rows) for rows in taken])[None, :] - np.array([len(rows) for rows in given])[:, None]
+    )
     miss = np.abs(moved - wanted)
-    if len(high) == 1:
-        miss[:-1, -1] = np.inf
-    if len(low) == 1:
-        miss[-1, :-1] = np.inf
+    miss[(len(high) + grown < 1) | (len(low) - grown < 1)] = np.inf
     give, take = np.unravel_index(miss.argmin(), miss.shape)
     if miss[give, take] >= wanted:
         return 0
-    given, taken = high[give : give + 1], low[take : take + 1]  # empty where it is "no row"
-    high[give : give + 1], low[take : take + 1] = taken, given
+    high[:] = [row for row in high if row not in given[give]] + taken[take]
+    low[:] = [row for row in low if row not in taken[take]] + given[give]
     return int(moved[give, take])
+
+
+def _choices(part: list[int], lengths: Int64[Array, " m"]) -> tuple[list[list[int]], Int64[Array, " c"]]:
+    """What a step can give away, and its tokens: no row, any one, and any two where there are few."""
+    sizes: list[int] = lengths[part].tolist()
+    rows, tokens = [[], *([row] for row in part)], [0, *sizes]
+    if len(part) <= FEW:
+        rows += [list(pair) for pair in combinations(part, 2)]
+        tokens += [sum(pair) for pair in combinations(sizes, 2)]
+    return rows, np.array(tokens, dtype=np.int64)
 
 
 def _in_random_order(
