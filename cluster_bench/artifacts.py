@@ -33,6 +33,8 @@ class Machine:
     silent_s: float | int = 600.0  # a process of a training that gives no sign of life for so long is ended
     nodes: int = 1  # machines, each with an even share of the processes
     meeting: str = ""  # the shared folder where several machines meet
+    sharded: bool = False  # weights, gradients and optimizer state split over the processes
+    offload: bool = False  # with `sharded`: what is split waits in host memory
     compile: bool = False  # each layer by torch.compile
     activation_checkpointing: bool = False  # recompute each layer in the backward pass: less memory, slower
 

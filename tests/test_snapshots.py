@@ -39,7 +39,9 @@ EACH_STEP = Machine(processes=2, snapshot_minutes=0.0)
 NEVER = Machine(processes=2, snapshot_minutes=1e6)
 
 
-def prepared(folder: Path, inputs: tuple, method: Any, machine: Machine, done: int = 0) -> Request:
+def prepared(
+    folder: Path, inputs: tuple, method: Any, machine: Machine, done: int = 0, kind: str = "paper"
+) -> Request:
     """What the parent does before it starts the processes."""
     tokens, model, rows = inputs
     plan = build_plan(rows, method.epochs, method.global_batch, method.seed)
@@ -47,7 +49,7 @@ def prepared(folder: Path, inputs: tuple, method: Any, machine: Machine, done: i
     (folder / "tokens").mkdir(exist_ok=True)
     save(tokens, folder / "tokens")
     fields = dataclasses.asdict(method)
-    return Request(str(folder), str(model.weights), plan.hash, machine, "paper", fields, done)
+    return Request(str(folder), str(model.weights), plan.hash, machine, kind, fields, done)
 
 
 def _process(index: int, processes: int, request: Request, limit: int | None) -> None:

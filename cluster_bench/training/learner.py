@@ -12,26 +12,33 @@ import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from torch.distributed.tensor import DTensor
 
 from cluster_bench.training.batches import Batch
 from cluster_bench.training.loss import batch_loss
 from cluster_bench.training.model import load_model, save_model
 from cluster_bench.training.request import Request
+from cluster_bench.training.sharding import LossOf, gathered, shard
 
 _STATE = StateDictOptions(ignore_frozen_params=True, strict=False)
 
 
 @dataclass(frozen=True)
 class Learner:
-    """A language model in training; every process holds all of it."""
+    """A language model in training: each process holds all of it, or (`sharded`) its part."""
 
     model: nn.Module
     parameters: list[nn.Parameter]  # those that are trained
     optimizer: torch.optim.Optimizer
     autocast: torch.autocast
+    sharded: LossOf | None = None
 
     def add_gradient(self, batch: Batch) -> Float[Tensor, ""]:
         """Add a micro-batch's gradient to what this process holds; return its share of the loss."""
+        if self.sharded:
+            scaled = self.sharded(batch)
+            scaled.backward()
+            return scaled.detach() / dist.get_world_size()
         with self.autocast:
             share = batch_loss(self.model, batch)
         share.backward()  # type: ignore[no-untyped-call]
@@ -40,6 +47,9 @@ class Learner:
     def sum_over_processes(self, beside: Float[Tensor, " n"]) -> Float[Tensor, " n"]:
         """Sum every gradient, and the numbers beside them, over the processes in one all-reduce."""
         if dist.get_world_size() == 1:
+            return beside
+        if self.sharded:  # the gradients were summed as they were made
+            dist.all_reduce(beside)
             return beside
         grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in self.parameters]
         exact = torch.finfo(grads[0].dtype).bits >= 32  # else what is beside goes alone, lest it be rounded
@@ -60,7 +70,7 @@ class Learner:
             group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return norm
+        return norm.full_tensor() if isinstance(norm, DTensor) else norm
 
     def state(self) -> dict[str, Any]:
         """The trained parameters and the optimizer's state, as torch.distributed.checkpoint takes them."""
@@ -78,17 +88,20 @@ class Learner:
         )
 
     def save(self, target: Path, base: Path) -> None:
-        """Write the weights in the Hugging Face layout, beside the tokenizer of `base`."""
-        save_model(self.model, target, base)
+        """Write the weights in the Hugging Face layout, beside `base`'s tokenizer; all processes call it."""
+        weights = gathered(self.model) if self.sharded else None
+        if dist.get_rank() == 0:
+            save_model(self.model, target, base, weights)
 
 
 def build_learner(request: Request) -> Learner:
     """Load the base model and give it an optimizer."""
     loop, device = request.loop, request.machine.device
     model = load_model(request)
+    sharded = shard(model, request.machine, loop["dtype"] == "bfloat16") if request.machine.sharded else None
     parameters = [p for p in model.parameters() if p.requires_grad]
     low = torch.autocast(device, torch.bfloat16, enabled=loop["dtype"] == "bfloat16")
-    return Learner(model, parameters, _optimizer(parameters, loop), low)
+    return Learner(model, parameters, _optimizer(parameters, loop), low, sharded)
 
 
 def _optimizer(parameters: list[nn.Parameter], loop: dict[str, Any]) -> torch.optim.Optimizer:

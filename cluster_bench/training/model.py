@@ -35,14 +35,20 @@ def load_model(request: Request) -> nn.Module:
     if machine.compile:
         for layer in model.get_decoder().layers:
             layer.compile(dynamic=True)  # one layer's code serves all; lengths change with every batch
-    return model.to(machine.device).train()
+    return (model if machine.sharded else model.to(machine.device)).train()
 
 
-def save_model(model: Any, target: Path, base: Path) -> None:
-    """Write float32 weights, adapters merged, and the base model's tokenizer in the Hugging Face layout."""
-    if hasattr(model, "merge_and_unload"):
-        model = model.merge_and_unload()
-    model.float().save_pretrained(target)
+def save_model(model: Any, target: Path, base: Path, weights: dict[str, torch.Tensor] | None = None) -> None:
+    """Write float32 weights, adapters merged, and the base model's tokenizer in the Hugging Face layout.
+
+    `weights` are those of a model that is split over processes.
+    """
+    if weights is not None:
+        model.save_pretrained(target, state_dict={name: w.float() for name, w in weights.items()})
+    else:
+        if hasattr(model, "merge_and_unload"):
+            model = model.merge_and_unload()
+        model.float().save_pretrained(target)
     for path in base.iterdir():
         if not (target / path.name).exists() and path.suffix in (".json", ".jinja", ".model", ".txt"):
             shutil.copy2(path, target / path.name)

@@ -30,6 +30,14 @@ def check(loop: Any, tokens: Tokens, model: Model, rows: Int64[Array, " e"], mac
             log.warning("training: flash-attn is not installed; attention runs row by row")
     if getattr(loop, "lora", None) is not None and find_spec("peft") is None:
         raise ValueError("training.lora: needs peft; pip install 'cluster-bench[lora]'")
+    if machine.sharded and loop.optimizer == "adafactor":
+        raise ValueError(
+            "hardware.sharded: Adafactor's factored state cannot be split; set training.optimizer=adamw"
+        )
+    if machine.sharded and getattr(loop, "lora", None) is not None:
+        raise ValueError("hardware.sharded: adapters are small; train them with hardware.sharded=false")
+    if machine.offload and not machine.sharded:
+        raise ValueError("hardware.offload: only with hardware.sharded=true")
     if "bfloat16" in loop.dtype:
         _check_bfloat16(machine.device)
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from jaxtyping import Float
@@ -44,7 +45,21 @@ class Training:
         for rank in ranks:
             with metrics.rank(rank):
                 loss += self._rank_gradient(step, rank, normaliser)
+        if self.learner.sharded:
+            self._keep_up(step)
         return loss
+
+    def _keep_up(self, step: int) -> None:
+        """Passes that count nothing, so that all processes gather the layers equally often."""
+        processes, loop = dist.get_world_size(), self.request.loop
+        counts = [0] * processes
+        for rank in range(self.plan.ranks):
+            rows, _ = self.plan.batch(step, rank)
+            counts[rank % processes] += len(micro_batches(self.tokens.lengths[rows], loop))
+        lay = pack if self.request.kind == "fast" else pad
+        nothing = lay(self.tokens, np.array([0]), np.zeros(1), False, self.request.machine.device)
+        for _ in range(max(counts) - counts[dist.get_rank()]):
+            self.learner.add_gradient(nothing)
 
     def _rank_gradient(self, step: int, rank: int, normaliser: float) -> Float[Tensor, ""]:
         loop, device = self.request.loop, self.request.machine.device
@@ -73,8 +88,7 @@ def train(request: Request, alive: Alive) -> None:
         snapshots.restore(learner, request.done_steps)
     _take_steps(Training(request, plan, tokens, learner, alive), snapshots)
     alive.does("saves the weights")
-    if dist.get_rank() == 0:
-        learner.save(folder / "weights", Path(request.weights))
+    learner.save(folder / "weights", Path(request.weights))
     alive.does(WAITS)
     _wait_for_all(request)
 
