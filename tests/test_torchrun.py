@@ -199,7 +199,7 @@ def test_a_killed_agent_ends_every_process_on_both_nodes_and_its_node_is_named(t
 def test_a_port_in_use_is_one_line_before_anything_starts(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        says = rf"launcher.port: {port} on .*: address already in use; port=0"
+        says = rf"launcher.port: {port} on .*: address already in use; launcher.port=0"
         with pytest.raises(ValueError, match=says), lead(place(tmp_path, 0, port=port)):
             pytest.fail("it began")
     with lead(place(tmp_path, 0, port=port)), listening(port):

@@ -1,7 +1,8 @@
 """How the machines of one run meet: small files in a folder of the shared file system.
 
+    run.json        what node 0 was told
     node_<k>.json   node k's sign of life, written anew every second, with what it has to say
-    job.json        the torchrun job that all are to join, as long as it runs; written by node 0's side
+    job.json        the torchrun job that all are to join, as long as it runs
 
 Clocks of two machines do not agree, so no time is ever read from a file: a machine is there while its file
 changes, and what lay in the folder before it changed was left by an earlier run.
@@ -62,6 +63,7 @@ def lead(nodes: Nodes) -> Generator[None]:
         listening(nodes.port).close()
         for left in nodes.meeting.glob("*.json"):
             left.unlink(missing_ok=True)
+        write(nodes.meeting / "run.json", {**dataclasses.asdict(nodes), "address": nodes.host})
         with beating(nodes) as say:
             try:
                 yield
@@ -76,13 +78,15 @@ def beating(nodes: Nodes) -> Generator[Say]:
     """Give signs of life inside the block."""
     nodes.meeting.mkdir(parents=True, exist_ok=True)
     path = nodes.meeting / f"node_{nodes.node}.json"
-    said: dict[str, Any] = {**dataclasses.asdict(nodes), "address": nodes.host, "beat": 0}
+    said: dict[str, Any] = {"host": nodes.host, "beat": 0}
     lock, done = threading.Lock(), threading.Event()
 
     def say(**words: Any) -> None:
         with lock:
             said.update(words, beat=said["beat"] + 1)
-            write(path, said)
+            path.write_text(
+                json.dumps(said)
+            )  # in place: NFS shows a file's new content sooner than a new file
 
     def beat() -> None:
         while not done.wait(BEAT_S):
@@ -112,8 +116,10 @@ class Watched:
     def look(self) -> dict[str, Any]:
         """What it said last; empty before its first sign of life."""
         text = self._read()
-        if text and text != self._text:
-            self._text, self._changed, self._said = text, time.monotonic(), json.loads(text)
+        if text != self._text:
+            with suppress(ValueError):  # half written; the whole follows
+                self._said = json.loads(text)
+                self._text, self._changed = text, time.monotonic()
         return self._said
 
     @property
@@ -124,7 +130,7 @@ class Watched:
     @property
     def name(self) -> str:
         """Its number and host."""
-        return f"node {self.node} ({self._said['address']})" if self._said else f"node {self.node}"
+        return f"node {self.node} ({self._said['host']})" if self._said else f"node {self.node}"
 
     def _read(self) -> str:
         with suppress(OSError):
@@ -151,8 +157,7 @@ def calls(meeting: Path) -> Job | None:
 
 def leader(meeting: Path) -> Nodes:
     """What node 0 was told."""
-    told: dict[str, Any] = json.loads((meeting / "node_0.json").read_text())
-    return Nodes(**{field.name: told[field.name] for field in dataclasses.fields(Nodes)})
+    return Nodes(**json.loads((meeting / "run.json").read_text()))
 
 
 def listening(port: int) -> socket.socket:
@@ -167,7 +172,7 @@ def listening(port: int) -> socket.socket:
     except OSError as error:
         why = os.strerror(error.errno or 0).lower()
         raise ValueError(
-            f"launcher.port: {port} on {socket.gethostname()}: {why}; port=0 takes a free one"
+            f"launcher.port: {port} on {socket.gethostname()}: {why}; launcher.port=0 takes a free one"
         ) from None
 
 

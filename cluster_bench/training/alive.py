@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 PATIENCE_S = 5.0  # after it was told to end: without a sign of life for so long, a process is stuck
 WAITS = "waits for the others"
@@ -34,7 +34,7 @@ class Alive:
         os.set_blocking(write, False)
         # The main thread may be inside a sum of gradients for ever: a byte in the pipe reaches the watcher.
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, lambda *_: None)
+        signal.signal(signal.SIGTERM, _noted)
         threading.Thread(target=self._watch, args=(read,), daemon=True).start()
 
     def does(self, what: str) -> None:
@@ -52,6 +52,10 @@ class Alive:
         while self._doing == WRITES or time.monotonic() < self._since + PATIENCE_S:
             time.sleep(0.1)
         os._exit(128 + signal.SIGTERM)
+
+
+def _noted(*_: Any) -> None:
+    """SIGTERM ends nothing here: the watcher sees to it."""
 
 
 def end_silent(folder: Path, processes: int, limit_s: float) -> None:
@@ -81,6 +85,8 @@ def _stack(folder: Path, process: int) -> str:
     """Ask a process where it stands, then kill it."""
     pid = int((folder / f"process_{process}.pid").read_text())
     try:
+        if str(folder).encode() not in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return "it runs on another machine, or is gone"  # the id is another process's here
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         os.kill(pid, signal.SIGUSR1)
         time.sleep(0 if state == "T" else 0.5)

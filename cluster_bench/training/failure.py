@@ -9,8 +9,8 @@ from pathlib import Path
 def what_failed(folder: Path, ends: Mapping[str, int | None]) -> str:
     """The machine that died or is silent, else the first rank's own traceback or signal, else the log's end.
 
-    `ends` says how torchrun ended on each machine, by its name, in the order of their numbers; None where a
-    machine did not say. The name is empty where there is only one.
+    `ends` says how torchrun ended on each machine, by its name, in the order of their numbers: 0 where it has
+    not, None where the machine is gone. The name is empty where there is only one.
     """
     for name, code in ends.items():
         if code is None:

@@ -50,21 +50,26 @@ class Leading:
         return rendezvous(self.job, self.nodes)
 
     def check(self) -> None:
-        """Raise RuntimeError that names a machine which did not come, or is gone."""
+        """Raise RuntimeError that names a machine that did not come, or is gone."""
         for other in self.others:
-            came = bool(other.look())
-            if other.silent_s > (SILENT_S if came else self.nodes.wait_s):
-                what = "has been silent" if came else f"of run {self.nodes.run!r} did not come"
-                raise RuntimeError(f"training: {other.name} {what} for {other.silent_s:.0f} s")
+            if other.look():
+                if other.silent_s > SILENT_S:
+                    raise RuntimeError(f"training: {other.name} has been silent for {other.silent_s:.0f} s")
+            elif other.silent_s > self.nodes.wait_s:
+                raise RuntimeError(
+                    f"training: node {other.node} did not come within {self.nodes.wait_s:g} s; start the "
+                    f"same line there with launcher.node={other.node} launcher.run={self.nodes.run}"
+                )
 
     def ends(self, own: int) -> dict[str, int | None]:
-        """How torchrun ended on each machine; None where that cannot be learned."""
+        """How torchrun ended on each machine: 0 where it has not, None where the machine is gone."""
         found: dict[str, int | None] = {f"node 0 ({self.nodes.host})": own}
         deadline = time.monotonic() + SETTLE_S
         for other in self.others:
-            while other.look().get("job") != self.job.id and time.monotonic() < deadline:
+            while (said := other.look()).get("job") != self.job.id and time.monotonic() < deadline:
                 time.sleep(BEAT_S / 10)
-            found[other.name] = other.look()["code"] if other.look().get("job") == self.job.id else None
+            alive = 0 if other.silent_s < SETTLE_S else None
+            found[other.name] = said["code"] if said.get("job") == self.job.id else alive
         return found
 
 
