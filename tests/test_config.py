@@ -16,7 +16,7 @@ from cluster_bench.store import Store
 from cluster_bench.study import CONF, cells
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
-OPTIONS = [(group, path.stem) for group in GROUPS for path in sorted((CONF / group).glob("*.yaml"))]
+OPTIONS = [(group, path.stem) for group in GROUPS for path in sorted((CONF / group).glob("[!_]*.yaml"))]
 NEEDS_FILE = {("dataset", "jsonl"), ("scale", "small")}
 NEEDS_FOLDER = {("benchmarks", "local"), ("scale", "small"), ("scale", "paper")}
 
@@ -48,6 +48,13 @@ def test_every_option_composes(group, option, tree, rows_file, items_folder):
     assert len(walk(experiment).nodes) == len(METHODS)
 
 
+@pytest.mark.parametrize("method", [option for group, option in OPTIONS if group == "method"])
+@pytest.mark.parametrize("scale", [option for group, option in OPTIONS if group == "scale"])
+def test_every_method_composes_at_every_scale(method, scale, tree, rows_file, items_folder):
+    extra = {"toy": [], "small": [rows_file, items_folder], "paper": [items_folder]}[scale]
+    structure(tree(f"scale={scale}", f"method={method}", *extra))
+
+
 @pytest.mark.parametrize(("group", "option"), OPTIONS, ids=lambda v: v)
 def test_every_option_is_short_and_says_where_it_comes_from(group, option):
     lines = (CONF / group / f"{option}.yaml").read_text().splitlines()
@@ -58,8 +65,9 @@ def test_every_option_is_short_and_says_where_it_comes_from(group, option):
 
 @pytest.mark.parametrize("group", sorted(METHODS))
 def test_kinds_files_and_classes_belong_together(group):
-    kinds = {path.stem: path for path in (CONF / group).glob("*.yaml")}
-    used = {re.search(r"^kind: (\w+)", path.read_text(), re.MULTILINE)[1] for path in kinds.values()}
+    texts = [path.read_text() for path in (CONF / group).glob("*.yaml")]
+    alone = [text for text in texts if "\ndefaults:" not in text]  # the others build on one of these
+    used = {re.search(r"^kind: (\w+)", text, re.MULTILINE)[1] for text in alone}
     assert used <= set(METHODS[group])
 
 

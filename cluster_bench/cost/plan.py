@@ -151,7 +151,7 @@ def _way_out(of: Setting, loop: Loop, device: Device) -> str:
     found: list[str] = []
     for layouts in ([(True, loop.gpus), (True, 8)], [(False, loop.gpus)]):
         fitting = (
-            f"{_how(way)}{change} it needs {memory.total / GIB:.1f} GiB"
+            f"{_how(way)}{' (hardware.sharded=true)' * sharded}{change} it needs {memory.total / GIB:.1f} GiB"
             for sharded, gpus in layouts
             for change, fields in changes.items()
             for way in [dataclasses.replace(loop, sharded=sharded, gpus=gpus, **fields)]

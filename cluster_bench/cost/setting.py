@@ -129,7 +129,7 @@ def loop(tree: Mapping[str, Any], shape: Shape) -> Loop:
     return Loop(
         shape=shape,
         gpus=hardware["processes"],
-        sharded=hardware.get("sharding", "none") not in ("none", False),
+        sharded=hardware.get("sharded", False),
         masters="bfloat16" if training["dtype"] == "pure_bfloat16" else "float32",
         products="bfloat16" if "bfloat16" in training["dtype"] else "float32",
         optimizer=training["optimizer"],

@@ -47,4 +47,4 @@ def shard(model: nn.Module, machine: Machine, low: bool) -> LossOf:
 def gathered(model: nn.Module) -> dict[str, Tensor]:
     """All weights, whole, in host memory of process 0; nothing on the others. All processes call this."""
     options = StateDictOptions(full_state_dict=True, cpu_offload=True)
-    return get_model_state_dict(model, options=options)
+    return cast("dict[str, Tensor]", get_model_state_dict(model, options=options))

@@ -79,14 +79,15 @@ class Snapshots:
     def restore(self, learner: "Learner", steps: int) -> None:
         """Set model, optimizer and random state to what they were after so many steps."""
         import torch
-        import torch.distributed.checkpoint as dcp
+        from torch.distributed.checkpoint.filesystem import FileSystemReader
+        from torch.distributed.checkpoint.state_dict_loader import load
 
         state = learner.state()
         random = f"random_{self._process}"
-        reader = dcp.FileSystemReader(self._folder / f"step_{steps}")
+        reader = FileSystemReader(self._folder / f"step_{steps}")
         if random in reader.read_metadata().state_dict_metadata:
             state[random] = torch.get_rng_state()
-        dcp.load(state, storage_reader=reader, process_group=self._group)
+        load(state, storage_reader=reader, process_group=self._group)
         if random in state:
             torch.set_rng_state(state.pop(random))
         learner.restore(state)
@@ -100,13 +101,13 @@ class Snapshots:
     def take(self, learner: "Learner", steps: int) -> None:
         """Copy the state and begin to write it. All processes call this after the same step."""
         import torch
-        import torch.distributed.checkpoint as dcp
         from torch.distributed.checkpoint.staging import BlockingAsyncStager
+        from torch.distributed.checkpoint.state_dict_saver import async_save
 
         self._seal(wait=True)
         self._last = time.monotonic()
         state = {**learner.state(), f"random_{self._process}": torch.get_rng_state()}
-        future = dcp.async_save(
+        future = async_save(
             state,
             checkpoint_id=self._draft(steps),
             process_group=self._group,
