@@ -25,7 +25,7 @@ from cluster_bench.training import TRAINERS, loss
 from cluster_bench.training.batches import pack, pad
 from cluster_bench.training.flops import PEAKS, row_flops
 from cluster_bench.training.loss import batch_loss
-from cluster_bench.training.packing import ROW_BY_ROW, attention_for, cut
+from cluster_bench.training.packing import ROW_BY_ROW, attention_for, cut, micro_batches
 
 FAST: dict[str, Any] = {
     **{name: value for name, value in LOOP.items() if name != "micro_batch"},
@@ -105,6 +105,12 @@ def _gradient(model: nn.Module, *batches: Any) -> torch.Tensor:
     for batch in batches:
         batch_loss(model, batch).backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("loop", [{"micro_batch": 4}, {"micro_tokens": 40}])
+def test_a_rank_without_rows_in_a_step_takes_no_pass(loop):
+    assert micro_batches(np.empty(0, np.int64), loop) == []
+    assert [len(part) for part in micro_batches(np.full(9, 9), loop)] == [4, 4, 1]
 
 
 @given(st.lists(st.integers(1, 50), max_size=60), st.integers(50, 120))

@@ -54,3 +54,11 @@ def test_laying_out_a_run_imports_nothing_heavy():
     code += "print([m for m in ('torch', 'transformers', 'pandas', 'sklearn', 'wandb') if m in sys.modules])"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"
+
+
+def test_a_training_process_imports_only_what_it_uses():
+    """Each training starts processes: what only some need (compiling, snapshots, splitting) waits until then."""
+    heavy = ("torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp")
+    code = f"import sys, cluster_bench.training.worker; print([m for m in {heavy} if m in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"

@@ -5,22 +5,20 @@ How weights, gradients and optimizer state lie over the processes is decided her
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
-from torch.distributed.tensor import DTensor
 
 from cluster_bench.training.batches import Batch
 from cluster_bench.training.loss import batch_loss
 from cluster_bench.training.model import load_model, save_model
 from cluster_bench.training.request import Request
-from cluster_bench.training.sharding import LossOf, gathered, shard
 
-_STATE = StateDictOptions(ignore_frozen_params=True, strict=False)
+if TYPE_CHECKING:  # what only some trainings need is imported by these: it takes seconds
+    from cluster_bench.training.sharding import LossOf
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Learner:
     parameters: list[nn.Parameter]  # those that are trained
     optimizer: torch.optim.Optimizer
     autocast: torch.autocast
-    sharded: LossOf | None = None
+    sharded: "LossOf | None" = None
 
     def add_gradient(self, batch: Batch) -> Float[Tensor, ""]:
         """Add a micro-batch's gradient to what this process holds; return its share of the loss."""
@@ -70,26 +68,35 @@ class Learner:
             group["lr"] = rate
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        return norm.full_tensor() if isinstance(norm, DTensor) else norm
+        return norm.full_tensor() if self.sharded else norm  # type: ignore[operator]
 
     def state(self) -> dict[str, Any]:
         """The trained parameters and the optimizer's state, as torch.distributed.checkpoint takes them."""
-        model, optimizer = get_state_dict(self.model, self.optimizer, options=_STATE)
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict
+
+        trained = StateDictOptions(ignore_frozen_params=True, strict=False)
+        model, optimizer = get_state_dict(self.model, self.optimizer, options=trained)
         return {"model": model, "optimizer": optimizer}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Take over what `state` gave."""
+        from torch.distributed.checkpoint.state_dict import StateDictOptions, set_state_dict
+
         set_state_dict(
             self.model,
             self.optimizer,
             model_state_dict=state["model"],
             optim_state_dict=state["optimizer"],
-            options=_STATE,
+            options=StateDictOptions(ignore_frozen_params=True, strict=False),
         )
 
     def save(self, target: Path, base: Path) -> None:
         """Write the weights in the Hugging Face layout, beside `base`'s tokenizer; all processes call it."""
-        weights = gathered(self.model) if self.sharded else None
+        weights = None
+        if self.sharded:
+            from cluster_bench.training.sharding import gathered
+
+            weights = gathered(self.model)
         if dist.get_rank() == 0:
             save_model(self.model, target, base, weights)
 
@@ -98,7 +105,11 @@ def build_learner(request: Request) -> Learner:
     """Load the base model and give it an optimizer."""
     loop, device = request.loop, request.machine.device
     model = load_model(request)
-    sharded = shard(model, request.machine, loop["dtype"] == "bfloat16") if request.machine.sharded else None
+    sharded = None
+    if request.machine.sharded:
+        from cluster_bench.training.sharding import shard
+
+        sharded = shard(model, request.machine, loop["dtype"] == "bfloat16")
     parameters = [p for p in model.parameters() if p.requires_grad]
     low = torch.autocast(device, torch.bfloat16, enabled=loop["dtype"] == "bfloat16")
     return Learner(model, parameters, _optimizer(parameters, loop), low, sharded)

@@ -26,7 +26,8 @@ def micro_batches(lengths: Int64[Array, " b"], loop: dict[str, Any]) -> list[Int
     """Which of a rank's rows of a step share a forward pass: by their number, or by their tokens."""
     if "micro_tokens" in loop:
         return cut(lengths, loop["micro_tokens"])
-    return np.split(np.arange(len(lengths)), range(loop["micro_batch"], len(lengths), loop["micro_batch"]))
+    size = loop["micro_batch"]
+    return [np.arange(start, min(start + size, len(lengths))) for start in range(0, len(lengths), size)]
 
 
 def cut(lengths: Int64[Array, " b"], budget: int) -> list[Int64[Array, " part"]]:
@@ -59,7 +60,8 @@ def attention_for(device: str, dtype: str) -> str:
     if not flash:
         from transformers import AttentionInterface
 
-        AttentionInterface.register(ROW_BY_ROW, row_by_row)
+        # The rows' number and lengths change with every micro-batch, so there is nothing to compile.
+        AttentionInterface.register(ROW_BY_ROW, torch.compiler.disable(row_by_row))
     return FLASH if flash else ROW_BY_ROW
 
 
@@ -77,7 +79,6 @@ def places(batch: Batch, config: Any) -> dict[str, Any]:
     return {"position_ids": positions, **flash, "max_length_k": longest}
 
 
-@torch.compiler.disable  # the rows' number and lengths change with every micro-batch
 def row_by_row(
     module: nn.Module,
     query: Tensor,
