@@ -57,7 +57,7 @@ def test_laying_out_a_run_imports_nothing_heavy():
 
 
 def test_a_training_process_imports_only_what_it_uses():
-    """Each training starts processes: what only some need (compiling, snapshots, splitting) waits until then."""
+    """What only some trainings need (compiling, snapshots, splitting) is imported by these."""
     heavy = ("torch._dynamo", "torch.distributed.checkpoint", "torch.distributed.fsdp")
     code = f"import sys, cluster_bench.training.worker; print([m for m in {heavy} if m in sys.modules])"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
