@@ -13,7 +13,7 @@ METHODS = [
     "corpora", "models", "tokens", "features", "clusters", "selection", "allocation", "training",
     "benchmarks", "scoring",
 ]  # fmt: skip
-AFTER = ["torch", "store", "config", "pipeline", "study", "report", "tracking", "cost", "__main__"]
+AFTER = ["torch", "store", "config", "pipeline", "study", "report", "tracking", "cost", "bench", "__main__"]
 LIGHT = ["clusters", "selection", "allocation"]
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,12 +11,14 @@ from jaxtyping import Float64, Int64
 
 from cluster_bench.artifacts import Array, Machine, Model, Tokens
 from cluster_bench.bench.clock import interleaved
+from cluster_bench.bench.inputs import VOCABULARY
 from cluster_bench.training.batches import Batch, pack, pad
 from cluster_bench.training.learner import Learner, build_learner
 from cluster_bench.training.packing import micro_batches
 from cluster_bench.training.request import Request
 
 BATCH = 32  # rows of a global batch
+PACK = 1024  # tokens, when rows of one length are timed
 FIELDS: dict[str, Any] = {
     "optimizer": "adamw",
     "lr": 1e-4,
@@ -77,19 +80,21 @@ def row_cost(fast: Arm) -> Callable[[Array], Array]:
     Calibrated here on packs of rows of one length, by least squares of the relative error.
     """
     sizes = np.array([8, 16, 32, 64, 128, 256, 512])
-    seconds = np.array([_pack_seconds(fast, int(size)) for size in sizes])
+    packs = {str(size): partial(fast.learner.add_gradient, _equal_rows(size)) for size in sizes.tolist()}
+    times = interleaved(packs, 5)
+    seconds = np.array([times[str(size)].cpu / (PACK // size) for size in sizes.tolist()])
     powers = np.vander(sizes, 3)
     fit = np.linalg.lstsq(powers / seconds[:, None], np.ones(len(sizes)), rcond=None)[0]
     return lambda lengths: np.vander(lengths, 3) @ fit
 
 
-def _pack_seconds(fast: Arm, length: int) -> float:
-    """CPU time of one row in a pack of 1,024 tokens, the least of five."""
-    count = 1024 // length
+def _equal_rows(length: int) -> Batch:
+    """As many rows of one length as a pack takes."""
+    count = PACK // length
     starts, rows = np.arange(count + 1) * length, np.arange(count)
-    same = Tokens(np.arange(1024, dtype=np.int32) % 900, starts, starts[:-1] + length * 4 // 10, rows, [])
-    batch = pack(same, rows, np.full(count, 1 / count), False, "cpu")
-    return interleaved({"pack": lambda: fast.learner.add_gradient(batch)}, 5)["pack"].cpu / count
+    ids = np.arange(PACK, dtype=np.int32) % VOCABULARY
+    same = Tokens(ids, starts, starts[:-1] + length * 4 // 10, rows, [])
+    return pack(same, rows, np.full(count, 1 / count), False, "cpu")
 
 
 def weighting(fast: Arm) -> float:
