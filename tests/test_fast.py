@@ -1,6 +1,7 @@
 """The fast loop learns what the paper's does: rows packed without padding, logits in parts, one sum."""
 
 import dataclasses
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,18 @@ def test_torchrun_makes_the_checkpoint(tiny_tokens, tiny_model, allocation, tmp_
     made = fast(dtype="float32")(tiny_tokens, tiny_model, allocation, Workspace(tmp_path))
     AutoModelForCausalLM.from_pretrained(made.weights)
     assert (made.steps, made.processes) == (4, 1)
+    learned, timing = (
+        [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("metrics.jsonl", "timing.jsonl")
+    )
+    assert [[*line] for line in learned] == 4 * [["step", "loss", "lr", "grad_norm"]]
+    for line in timing:
+        assert line["mfu"] is None, "there is no peak to compare with"
+        assert len(line["rank_seconds"]) == 4
+        assert line["seconds"] >= sum(line["rank_seconds"])
+        assert line["peak_memory_gib"] > 0
+    tokens = sum(line["tokens_per_second"] * line["seconds"] for line in timing)
+    assert round(tokens) == made.tokens == 2 * tiny_tokens.lengths[allocation.rows].sum()
 
 
 @pytest.mark.parametrize(
@@ -235,7 +248,7 @@ def test_flops_and_peaks_are_the_cost_models(tiny_model):
     lengths = np.array([1, 7, 100])
     shape = read(tiny_model.weights / "config.json")
     expected = [train_flops(shape, float(n), float(n)) for n in lengths]
-    np.testing.assert_allclose(row_flops(tiny_model.weights, tiny_model.parameters, lengths), expected)
+    np.testing.assert_allclose(row_flops(tiny_model, lengths), expected)
     assert {device.name: device.bfloat16 for device in DEVICES.values()} == dict(PEAKS)
 
 

@@ -27,7 +27,7 @@ from test_training import PARENT, allocation, loop  # noqa: F401  (a fixture)
 
 from cluster_bench.artifacts import Machine, Workspace, save
 from cluster_bench.training.alive import Alive, end_silent
-from cluster_bench.training.metrics import join, keep
+from cluster_bench.training.metrics import Work, join, keep
 from cluster_bench.training.plan import build_plan
 from cluster_bench.training.request import Request
 from cluster_bench.training.snapshots import FACTS, KEPT, SNAPSHOTS, latest
@@ -98,7 +98,7 @@ def test_going_on_from_a_snapshot_ends_at_the_same_weights(whole, tmp_path, proc
             np.testing.assert_allclose(found[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == list(range(STEPS))
-    seconds = join(tmp_path, STEPS, 4)
+    seconds = join(tmp_path, Work(np.ones(STEPS), np.ones(STEPS), None), 4)
     assert np.isfinite(seconds.ranks).all()
     assert seconds.processes.tolist() == [2] * done + [processes] * (STEPS - done)
     assert seconds.modelled > 0

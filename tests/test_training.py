@@ -187,6 +187,7 @@ def test_torchrun_makes_the_checkpoint_and_the_same_bytes_twice(
     assert first.modelled_seconds > 0
     for file in ("model.safetensors", "config.json"):
         assert (first.weights / file).read_bytes() == (second.weights / file).read_bytes()
+    assert (tmp_path / "a/metrics.jsonl").read_bytes() == (tmp_path / "b/metrics.jsonl").read_bytes()
     AutoModelForCausalLM.from_pretrained(first.weights)
 
 

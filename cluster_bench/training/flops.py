@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float64, Int64
 
-from cluster_bench.artifacts import Array
+from cluster_bench.artifacts import Array, Model
 
 PEAKS: Mapping[str, float] = {"A100": 312e12, "H100": 989e12, "H200": 989e12}
 """FLOP/s in dense bfloat16, by NVIDIA's data sheets of the SXM modules."""
@@ -24,12 +24,17 @@ def read_config(weights: Path) -> dict[str, Any]:
     return config
 
 
-def row_flops(weights: Path, parameters: int, lengths: Int64[Array, " n"]) -> Float64[Array, " n"]:
-    """FLOPs of forward and backward of each row, nothing recomputed."""
-    config = read_config(weights)
+def row_flops(model: Model, lengths: Int64[Array, " n"], adapters: bool = False) -> Float64[Array, " n"]:
+    """FLOPs of forward and backward of each row, nothing recomputed.
+
+    With `adapters` the weights are frozen: 4 for each of them, as none has a gradient; the adapters' own
+    are left out.
+    """
+    config = read_config(model.weights)
     looked_up = 0 if config.get("tie_word_embeddings") else config["vocab_size"] * config["hidden_size"]
     attention = 12.0 * config["num_hidden_layers"] * config["hidden_size"]
-    return lengths * (6.0 * (parameters - looked_up) + attention * lengths)
+    products = 4.0 if adapters else 6.0
+    return lengths * (products * (model.parameters - looked_up) + attention * lengths)
 
 
 def peak_flops(device: str) -> float | None:

@@ -1,11 +1,13 @@
 """What a training leaves to read: a line of JSON per step, what it learned apart from how long it took.
 
 metrics.jsonl             step, loss, lr, grad_norm: the same bytes however often a run is made
-timing_<process>.jsonl    seconds: measured, so never twice the same; the parent joins them at the end
+timing_<process>.jsonl    seconds and memory: measured, so never twice the same; the parent joins them to
+                          timing.jsonl, with tokens per second and the MFU (null where no peak is known)
 """
 
 import contextlib
 import json
+import resource
 import time
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -25,6 +27,7 @@ class Metrics:
     folder: Path
     process: int
     processes: int
+    device: str
     _files: list[IO[str]] = field(default_factory=list[IO[str]])
     _last: float = 0.0
     _ranks: dict[int, float] = field(default_factory=dict[int, float])
@@ -53,11 +56,34 @@ class Metrics:
         """End a step: a line of timing, and (process 0) a line of what was learned."""
         now = time.perf_counter()
         timing = {"step": learned["step"], "seconds": now - self._last, "rank_seconds": self._ranks}
-        timing["processes"] = self.processes
+        timing |= {"processes": self.processes, "peak_memory_gib": peak_memory_gib(self.device)}
         for file, line in zip(self._files, (timing, learned), strict=False):
             file.write(json.dumps(line) + "\n")
             file.flush()
         self._last, self._ranks = now, {}
+
+
+def peak_memory_gib(device: str) -> float:
+    """The most memory that this process has held so far: of the GPU, or resident in the host."""
+    if device == "cuda":
+        import torch
+
+        return torch.cuda.max_memory_allocated() / 2**30
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+@dataclass(frozen=True)
+class Work:
+    """What the steps consist of, all ranks: s steps."""
+
+    tokens: Float64[Array, " s"]
+    flops: Float64[Array, " s"]
+    peak: float | None  # FLOP/s of one process's GPU
+
+    def speed(self, step: int, seconds: float, processes: int) -> dict[str, float | None]:
+        """Tokens per second of all processes, and the share of their arithmetic that was used."""
+        mfu = self.flops[step] / seconds / processes / self.peak if self.peak else None
+        return {"tokens_per_second": self.tokens[step] / seconds, "mfu": mfu}
 
 
 @dataclass(frozen=True)
@@ -83,21 +109,25 @@ def keep(folder: Path, steps: int) -> None:
         file.write_text("".join(f"{line}\n" for line in lines if json.loads(line)["step"] < steps))
 
 
-def join(folder: Path, steps: int, ranks: int) -> Seconds:
+def join(folder: Path, work: Work, ranks: int) -> Seconds:
     """Put the processes' lines together as `timing.jsonl`, and return the seconds in it.
 
     After an interruption the processes may be more or fewer than before: each step has its own.
     """
     files = sorted(folder.glob("timing_*.jsonl"))
     first = [json.loads(line) for line in (folder / "timing_0.jsonl").read_text().splitlines()]
-    rank_seconds = np.full((steps, ranks), np.nan)
+    rank_seconds = np.full((len(work.tokens), ranks), np.nan)
+    memory = np.zeros(len(work.tokens))
     for file in files:
         for line in map(json.loads, file.read_text().splitlines()):
+            memory[line["step"]] = max(memory[line["step"]], line["peak_memory_gib"])
             for rank, seconds in line["rank_seconds"].items():
                 rank_seconds[line["step"], int(rank)] = seconds
     with (folder / "timing.jsonl").open("w") as out:
-        for line, of_ranks in zip(first, rank_seconds.tolist(), strict=True):
-            out.write(json.dumps({**line, "rank_seconds": of_ranks}) + "\n")
+        for step, line in enumerate(first):
+            of_all = {"rank_seconds": rank_seconds[step].tolist(), "peak_memory_gib": memory[step]}
+            speed = work.speed(step, line["seconds"], line["processes"])
+            out.write(json.dumps({**line, **of_all, **speed}) + "\n")
     for file in files:
         file.unlink()
     own = np.array([sum(line["rank_seconds"].values()) for line in first])

@@ -14,7 +14,8 @@ from cluster_bench.artifacts import STRICT, Allocation, Checkpoint, Model, Token
 from cluster_bench.progress import progress
 from cluster_bench.training.alive import end_silent
 from cluster_bench.training.audit import audit
-from cluster_bench.training.metrics import join, keep
+from cluster_bench.training.flops import peak_flops, per_step, row_flops
+from cluster_bench.training.metrics import Work, join, keep
 from cluster_bench.training.plan import Plan, build_plan
 from cluster_bench.training.preflight import check
 from cluster_bench.training.request import Request
@@ -82,7 +83,11 @@ def fine_tune(
     fields = dataclasses.asdict(loop)
     request = Request(str(work.folder), str(model.weights), plan.hash, work.machine, kind, fields, done)
     _run(request, plan.steps)
-    return _collect(plan, tokens, work)
+    lengths = tokens.lengths[plan.rows]
+    flops = row_flops(model, lengths, adapters=bool(getattr(loop, "lora", None)))
+    bounds = plan.offsets[:: plan.ranks]
+    peak = peak_flops(work.machine.device)
+    return _collect(plan, work, Work(per_step(1.0 * lengths, bounds), per_step(flops, bounds), peak))
 
 
 def _run(request: Request, steps: int) -> None:
@@ -125,10 +130,10 @@ def _clear(folder: Path, plan_hash: str) -> int:
     return done
 
 
-def _collect(plan: Plan, tokens: Tokens, work: Workspace) -> Checkpoint:
+def _collect(plan: Plan, work: Workspace, done: Work) -> Checkpoint:
     """Read the seconds of every process, and leave what belongs to the artefact."""
     folder, processes = work.folder, work.machine.processes
-    seconds = join(folder, plan.steps, plan.ranks)
+    seconds = join(folder, done, plan.ranks)
     for name in ("tokens", SNAPSHOTS):
         shutil.rmtree(folder / name, ignore_errors=True)
     for path in [*folder.glob("process_*.alive"), *folder.glob("process_*.stack")]:
@@ -136,7 +141,7 @@ def _collect(plan: Plan, tokens: Tokens, work: Workspace) -> Checkpoint:
     return Checkpoint(
         folder / "weights",
         plan.steps,
-        int(tokens.lengths[plan.rows].sum()),
+        int(done.tokens.sum()),
         float(seconds.steps.sum()),
         seconds.modelled,
         seconds.ranks.sum(0).tolist(),

@@ -98,7 +98,8 @@ def _take_steps(training: Training, snapshots: Snapshots) -> None:
     request, learner, alive, steps = training.request, training.learner, training.alive, training.plan.steps
     loop = request.loop
     mine = range(dist.get_rank(), training.plan.ranks, dist.get_world_size())
-    with Metrics(Path(request.folder), dist.get_rank(), dist.get_world_size()) as metrics:
+    who = dist.get_rank(), dist.get_world_size(), request.machine.device
+    with Metrics(Path(request.folder), *who) as metrics:
         alive.does(WAITS)
         _wait_for_all(request)
         metrics.start()
