@@ -16,7 +16,7 @@ setup: .venv/.ready  ## the virtual environment, from the exact pins
 
 .venv/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(PY) -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,small]'
+	$(PY) -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[dev,small,slurm,lora]'
 	$(PY) -m pip check
 	touch $@
 
