@@ -13,8 +13,9 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
-from test_training import LOOP, SIZES, trained
+from test_training import LOOP, SIZES, request_of, trained
 from torch import nn
+from torch._dynamo.utils import counters
 from transformers import AutoModelForCausalLM
 
 from cluster_bench.artifacts import Allocation, Machine, Workspace
@@ -26,6 +27,7 @@ from cluster_bench.training import TRAINERS, loss
 from cluster_bench.training.batches import pack, pad
 from cluster_bench.training.flops import PEAKS, row_flops
 from cluster_bench.training.loss import batch_loss
+from cluster_bench.training.model import load_model
 from cluster_bench.training.packing import ROW_BY_ROW, attention_for, cut, micro_batches
 
 FAST: dict[str, Any] = {
@@ -174,6 +176,23 @@ def test_recomputed_activations_change_nothing(run):
     np.testing.assert_allclose(losses, expected, rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # torch's own, tracing
+def test_compiled_layers_serve_every_micro_batch(tiny_tokens, tiny_model, monkeypatch):
+    """Traced once, not anew for the lengths of each micro-batch; without a code generator, for speed."""
+    plain = nn.Module.compile
+    monkeypatch.setattr(nn.Module, "compile", lambda layer, **more: plain(layer, backend="eager", **more))
+    parts = [np.arange(start, start + 2 + start % 5) for start in range(0, 40, 2)]
+    losses: list[list[float]] = []
+    for machine in (Machine(), Machine(compile=True)):
+        torch.compiler.reset()
+        counters.clear()
+        model = load_model(request_of(fast(), tiny_model, Path(), "", machine))
+        batches = [pack(tiny_tokens, rows, np.ones(len(rows)), False, "cpu") for rows in parts]
+        losses.append([batch_loss(model, batch).item() for batch in batches])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-12)
+    assert 0 < counters["stats"]["unique_graphs"] <= 4
+
+
 def test_adapters_are_trained_alone_and_merged(run, tiny_model):
     pytest.importorskip("peft", reason="needs the extra lora")
     _, full = run("full", 1, **FAST)
@@ -276,3 +295,13 @@ def test_each_option_is_the_papers_but_for_the_loop(experiment, option, twin):
 
 def test_the_adapters_option_is_the_fast_loop(experiment):
     assert experiment("training=fast_lora").training.lora.targets == ("q_proj", "k_proj", "v_proj", "o_proj")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_compiled_layers_on_a_gpu_lose_nothing(tiny_tokens, tiny_model):
+    rows, losses = np.arange(8), []
+    for machine in (Machine(device="cuda"), Machine(device="cuda", compile=True)):
+        model = load_model(request_of(fast(dtype="float32"), tiny_model, Path(), "", machine))
+        losses.append(batch_loss(model, pack(tiny_tokens, rows, np.full(8, 0.125), False, "cuda")).item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)

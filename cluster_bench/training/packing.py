@@ -6,7 +6,7 @@ installed, else row by row through torch's fused attention, which needs no mask 
 rows' own squares (a mask over the whole sequence is 3.5 times slower at 2,300 tokens on a CPU).
 """
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,6 +20,13 @@ from cluster_bench.training.batches import Batch
 
 FLASH = "flash_attention_2"
 ROW_BY_ROW = "row_by_row"  # the name that transformers knows our attention by
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The tokens of each row of a pack; an object, as compiled code would be made anew for every list."""
+
+    lengths: list[int]
 
 
 def micro_batches(lengths: Int64[Array, " b"], loop: dict[str, Any]) -> list[Int64[Array, " part"]]:
@@ -72,7 +79,7 @@ def places(batch: Batch, config: Any) -> dict[str, Any]:
     device, lengths = batch.ids.device, batch.lengths
     positions = torch.cat([torch.arange(length) for length in lengths]).to(device)[None]
     if config._attn_implementation != FLASH:
-        return {"position_ids": positions, "row_lengths": lengths}
+        return {"position_ids": positions, "packed": Rows(lengths)}
     bounds = torch.tensor([0, *np.cumsum(lengths)], dtype=torch.int32).to(device)
     longest = max(lengths)
     flash = {"cu_seq_lens_q": bounds, "cu_seq_lens_k": bounds, "max_length_q": longest}
@@ -86,7 +93,7 @@ def row_by_row(
     value: Tensor,
     attention_mask: Tensor | None,
     *,
-    row_lengths: Sequence[int],
+    packed: Rows,
     sliding_window: int | None = None,
     **more: Any,
 ) -> tuple[Tensor, None]:
@@ -96,11 +103,11 @@ def row_by_row(
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-    if sliding_window is not None and max(row_lengths) > sliding_window:
+    if sliding_window is not None and max(packed.lengths) > sliding_window:
         raise ValueError(
-            f"training: a row of {max(row_lengths)} tokens is longer than the model's sliding window of "
+            f"training: a row of {max(packed.lengths)} tokens is longer than the model's sliding window of "
             f"{sliding_window}; lower tokens.max_length or install flash-attn"
         )
-    sizes = list(row_lengths)
+    sizes = packed.lengths
     rows = zip(query.split(sizes, 2), key.split(sizes, 2), value.split(sizes, 2), strict=True)
     return torch.cat([sdpa_attention_forward(module, q, k, v, None, **more)[0] for q, k, v in rows], 1), None
