@@ -68,59 +68,81 @@ def generate(
     `limits`: places (rows decoded together) and the largest number of tokens per answer. `done` gets the
     number of a question and its answer as soon as that has ended.
     """
-    places, most = limits
-    longest = max(map(len, questions), default=0)
-    cache = PlacesCache(places, longest + most)
-    queue = iter(range(len(questions)))
-    asked: list[int | None] = [None] * places
-    said: list[list[int]] = [[] for _ in range(places)]
-    column = torch.zeros(places, dtype=torch.int64)
-    token = torch.zeros(places, dtype=torch.int64)
+    places = _Places(model, questions, ends, limits, done)
+    for place in range(limits[0]):
+        places.refill(place)
+    while places.busy:
+        places.say_one_more()
 
-    def took(place: int, new: int) -> bool:
-        """Note the new token of a place; whether its answer goes on."""
-        number = cast("int", asked[place])
-        if new not in ends:
-            said[place].append(new)
-            if len(said[place]) < most:
-                return True
-        done(number, said[place])
-        asked[place] = None
-        return False
 
-    def refill(place: int) -> None:
-        for number in queue:
-            asked[place], said[place] = number, []
+class _Places:
+    """Who is answered at which place, and how far."""
+
+    def __init__(
+        self,
+        model: Any,
+        questions: Sequence[Sequence[int]],
+        ends: set[int],
+        limits: tuple[int, int],
+        done: Callable[[int, list[int]], None],
+    ) -> None:
+        places, self._most = limits
+        self._model, self._questions, self._ends, self._done = model, questions, ends, done
+        self._queue = iter(range(len(questions)))
+        self._cache = PlacesCache(places, max(map(len, questions), default=0) + self._most)
+        self._asked: list[int | None] = [None] * places
+        self._said: list[list[int]] = [[] for _ in range(places)]
+        self._column = torch.zeros(places, dtype=torch.int64)
+        self._token = torch.zeros(places, dtype=torch.int64)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything left to say."""
+        return any(number is not None for number in self._asked)
+
+    def refill(self, place: int) -> None:
+        """Read the next question whose answer is not empty into a free place."""
+        for number in self._queue:
+            self._asked[place], self._said[place] = number, []
             prompt = DynamicCache()
-            ids = torch.tensor([questions[number]], device=model.device)
-            first = int(_most_likely(model, input_ids=ids, past_key_values=prompt))
-            if took(place, first):
-                cache.read(place, prompt)
-                column[place], token[place] = len(questions[number]), first
+            ids = torch.tensor([self._questions[number]], device=self._model.device)
+            first = int(_most_likely(self._model, input_ids=ids, past_key_values=prompt))
+            if self._goes_on(place, first):
+                self._cache.read(place, prompt)
+                self._column[place], self._token[place] = len(self._questions[number]), first
                 return
-        column[place] = token[place] = 0  # nobody's place: decoded with the others, read by nobody
+        self._column[place] = self._token[place] = 0  # nobody's: decoded with the others, read by nobody
 
-    for place in range(places):
-        refill(place)
-    while any(number is not None for number in asked):
-        at = column.to(model.device)
-        cache.next_columns(at)
-        seen = torch.arange(int(column.max()) + 1, device=model.device)
+    def say_one_more(self) -> None:
+        """One token at every place; those that have ended are given away."""
+        at = self._column.to(self._model.device)
+        self._cache.next_columns(at)
+        seen = torch.arange(int(at.max()) + 1, device=at.device)
         chosen = _most_likely(
-            model,
-            input_ids=token.to(model.device)[:, None],
+            self._model,
+            input_ids=self._token.to(at.device)[:, None],
             attention_mask=(seen <= at[:, None])[:, None, None],
             position_ids=at[:, None],
-            past_key_values=cache,
+            past_key_values=self._cache,
         ).tolist()
         for place, new in enumerate(chosen):
-            if asked[place] is None:
+            if self._asked[place] is None:
                 continue
-            if took(place, new):
-                column[place] += 1
-                token[place] = new
+            if self._goes_on(place, new):
+                self._column[place] += 1
+                self._token[place] = new
             else:
-                refill(place)
+                self.refill(place)
+
+    def _goes_on(self, place: int, new: int) -> bool:
+        """Note the new token of a place; whether its answer goes on after it."""
+        if new not in self._ends:
+            self._said[place].append(new)
+            if len(self._said[place]) < self._most:
+                return True
+        self._done(cast("int", self._asked[place]), self._said[place])
+        self._asked[place] = None
+        return False
 
 
 def _most_likely(model: Any, **inputs: Any) -> Int64[Tensor, " rows"]:
