@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cluster_bench.bench import loops
+from cluster_bench.bench import loops, safety
 from cluster_bench.bench.clock import Reading, interleaved
 from cluster_bench.bench.inputs import base, rows
 from cluster_bench.bench.lines import Line
@@ -44,3 +44,11 @@ def test_both_loops_have_the_same_losses_and_one_pads(tmp_path):
     np.testing.assert_allclose(one, padded, rtol=1e-5)
     np.testing.assert_allclose(fast, padded, rtol=1e-5)
     assert [arm.padding for arm in arms] == [pytest.approx(0.5, abs=0.3), 0, 0]
+
+
+def test_a_snapshot_is_taken_and_priced(tmp_path):
+    arm = loops.arm(base(tmp_path), rows(40, seed=1), np.arange(40), micro_tokens=512)
+    arm()  # so that the optimizer has a state
+    still, whole = safety.lines(arm)
+    assert 0 < still.value <= whole.value * 10
+    assert int(still.note.split()[0]) >= 3 * sum(p.nbytes for p in arm.learner.parameters) // 2**20
