@@ -246,7 +246,10 @@ def test_what_cannot_fit_is_a_line_of_the_plan_and_an_error_before_training():
     tree = lenient(*MEDICAL_13B, "hardware=h100x4")
     shown = text(tree)
     assert "training replicated on 4 GPUs needs" in shown
-    with pytest.raises(ValueError, match=r"more than the 80 GiB of H100 .*sharded over 4 GPUs it needs"):
+    with pytest.raises(
+        ValueError,
+        match=r"more than the 80 GiB of H100 .*sharded over 4 GPUs \(hardware.sharded=true\) it needs",
+    ):
         refuse(tree)
     refuse(lenient("hardware=h200x4"))  # 7B with Adafactor, replicated: fits
     with pytest.raises(ValueError, match=r"hardware\.gpu: 'b100' is not one of a100, h100, h200"):

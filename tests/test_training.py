@@ -32,6 +32,7 @@ from cluster_bench.training.loss import batch_loss
 from cluster_bench.training.plan import build_plan
 from cluster_bench.training.request import Request
 from cluster_bench.training.steps import train
+from cluster_bench.training.torchrun import GRACE_S
 
 LOOP: dict[str, Any] = {
     "kind": "paper",
@@ -260,7 +261,7 @@ def _gone(folder: Path, within_s: float) -> bool:
 def test_no_process_outlives_the_parent(tiny_tokens, tiny_model, allocation, tmp_path, ending):
     parent = _start_long_training(tiny_tokens, tiny_model, allocation, tmp_path)
     parent.send_signal(ending)
-    parent.communicate(timeout=15)
+    parent.communicate(timeout=GRACE_S)  # interrupted, it lets its processes leave a snapshot
     assert _gone(tmp_path, within_s=10)
 
 
