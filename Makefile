@@ -24,7 +24,7 @@ reproduce: .venv/.ready  ## the toy studies end to end, into results/toy, and th
 	@HF_HUB_OFFLINE=1 $(PY) -m cluster_bench study=main
 
 test: .venv/.ready  ## the tests
-	HF_HUB_OFFLINE=1 $(PY) -m pytest -q
+	HF_HUB_OFFLINE=1 $(PY) -m pytest -q -n 2 --dist worksteal
 
 check: .venv/.ready  ## ruff, formatting, pyright strict
 	$(PY) -m ruff check .
