@@ -1,9 +1,8 @@
 """The paper's allocation: every rank sees its own clusters only."""
 
-import numpy as np
 from pydantic.dataclasses import dataclass
 
-from cluster_bench.allocation.deal import check_ranks, deal, share_weights
+from cluster_bench.allocation.deal import check_ranks, deal, row_weights
 from cluster_bench.artifacts import STRICT, Allocation, Clusters, Selection, Tokens
 
 
@@ -29,5 +28,5 @@ class ClusterPerRank:
                 f" make clusters.k a multiple of {self.ranks}"
             )
         labels = clusters.labels[selection.rows]
-        weight = share_weights(labels, clusters.sizes) if self.weighted else np.ones(len(labels), np.float32)
+        weight = row_weights(labels, clusters.sizes, self.weighted)
         return deal(selection, labels, labels % self.ranks, weight, self.ranks)

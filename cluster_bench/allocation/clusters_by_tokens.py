@@ -6,7 +6,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from cluster_bench.allocation.by_tokens import deal_by_tokens
-from cluster_bench.allocation.deal import check_ranks, deal, share_weights
+from cluster_bench.allocation.deal import check_ranks, deal, row_weights
 from cluster_bench.artifacts import STRICT, Allocation, Clusters, Selection, Tokens
 
 
@@ -34,6 +34,6 @@ class ClustersByTokens:
         labels, lengths = clusters.labels[selection.rows], tokens.lengths[selection.rows]
         rng = np.random.default_rng(self.seed)
         rank = deal_by_tokens(lengths, labels, self.ranks, self.slack, rng)
-        weight = share_weights(labels, clusters.sizes) if self.weighted else np.ones(len(labels), np.float32)
+        weight = row_weights(labels, clusters.sizes, self.weighted)
         allocation = deal(selection, labels, rank, weight, self.ranks)
         return dataclasses.replace(allocation, layout="stratified", lengths=lengths)

@@ -44,3 +44,10 @@ def share_weights(labels: Int64[Array, " m"], sizes: Int64[Array, " k"]) -> Floa
     present = np.where(kept > 0, sizes, 0)
     weight = present / present.sum() * len(labels) / np.maximum(kept, 1)
     return weight.astype(np.float32)[labels]
+
+
+def row_weights(
+    labels: Int64[Array, " m"], sizes: Int64[Array, " k"], weighted: bool
+) -> Float32[Array, " m"]:
+    """As `share_weights`, or 1 for every row where an allocator is told not to weigh."""
+    return share_weights(labels, sizes) if weighted else np.ones(len(labels), np.float32)

@@ -3,7 +3,7 @@
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from cluster_bench.allocation.deal import check_ranks, deal, share_weights
+from cluster_bench.allocation.deal import check_ranks, deal, row_weights
 from cluster_bench.artifacts import STRICT, Allocation, Clusters, Selection, Tokens
 
 
@@ -25,5 +25,5 @@ class Shuffled:
     def __call__(self, tokens: Tokens, clusters: Clusters, selection: Selection) -> Allocation:
         labels = clusters.labels[selection.rows]
         rank = np.random.default_rng(self.seed).permutation(np.arange(len(labels)) % self.ranks)
-        weight = share_weights(labels, clusters.sizes) if self.weighted else np.ones(len(labels), np.float32)
+        weight = row_weights(labels, clusters.sizes, self.weighted)
         return deal(selection, labels, rank, weight, self.ranks)

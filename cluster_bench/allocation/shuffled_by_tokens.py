@@ -6,7 +6,7 @@ import numpy as np
 from pydantic.dataclasses import dataclass
 
 from cluster_bench.allocation.by_tokens import deal_by_tokens
-from cluster_bench.allocation.deal import check_ranks, deal, share_weights
+from cluster_bench.allocation.deal import check_ranks, deal, row_weights
 from cluster_bench.artifacts import STRICT, Allocation, Clusters, Selection, Tokens
 
 
@@ -25,6 +25,6 @@ class ShuffledByTokens:
         labels, lengths = clusters.labels[selection.rows], tokens.lengths[selection.rows]
         one = np.zeros(len(labels), np.int64)
         rank = deal_by_tokens(lengths, one, self.ranks, 0.0, np.random.default_rng(self.seed))
-        weight = share_weights(labels, clusters.sizes) if self.weighted else np.ones(len(labels), np.float32)
+        weight = row_weights(labels, clusters.sizes, self.weighted)
         allocation = deal(selection, labels, rank, weight, self.ranks)
         return dataclasses.replace(allocation, layout="balanced", lengths=lengths)

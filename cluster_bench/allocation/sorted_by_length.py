@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 from pydantic.dataclasses import dataclass
 
-from cluster_bench.allocation.deal import check_ranks, deal, share_weights
+from cluster_bench.allocation.deal import check_ranks, deal, row_weights
 from cluster_bench.artifacts import STRICT, Allocation, Clusters, Selection, Tokens
 
 
@@ -24,6 +24,6 @@ class SortedByLength:
         to_and_fro = np.concatenate([np.arange(self.ranks), np.arange(self.ranks)[::-1]])
         rank = np.empty(len(labels), np.int64)
         rank[np.argsort(lengths, kind="stable")] = np.resize(to_and_fro, len(labels))
-        weight = share_weights(labels, clusters.sizes) if self.weighted else np.ones(len(labels), np.float32)
+        weight = row_weights(labels, clusters.sizes, self.weighted)
         allocation = deal(selection, labels, rank, weight, self.ranks)
         return dataclasses.replace(allocation, layout="sorted", lengths=lengths)
