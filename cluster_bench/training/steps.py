@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 import torch.distributed as dist
-from jaxtyping import Float
+from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from cluster_bench.artifacts import Tokens, load
+from cluster_bench.artifacts import Array, Tokens, load
 from cluster_bench.training.alive import WAITS, WRITES, Alive
-from cluster_bench.training.batches import pack, pad
+from cluster_bench.training.batches import Batch, pack, pad
 from cluster_bench.training.learner import Learner, build_learner
 from cluster_bench.training.metrics import Metrics
 from cluster_bench.training.packing import micro_batches
@@ -56,24 +56,28 @@ class Training:
         for rank in range(self.plan.ranks):
             rows, _ = self.plan.batch(step, rank)
             counts[rank % processes] += len(micro_batches(self.tokens.lengths[rows], loop))
-        lay = pack if self.request.kind == "fast" else pad
-        nothing = lay(self.tokens, np.array([0]), np.zeros(1), False, self.request.machine.device)
+        nothing = self._lay(np.array([0]), np.zeros(1))
         for _ in range(max(counts) - counts[dist.get_rank()]):
             self.learner.add_gradient(nothing)
 
     def _rank_gradient(self, step: int, rank: int, normaliser: float) -> Float[Tensor, ""]:
         loop, device = self.request.loop, self.request.machine.device
         rows, weights = self.plan.batch(step, rank)
-        shares, by_token = weights / normaliser, loop["reduction"] == "tokens"
+        shares = weights / normaliser
         loss = torch.zeros((), dtype=torch.float64, device=device)
-        lay = pack if self.request.kind == "fast" else pad
         parts = micro_batches(self.tokens.lengths[rows], loop)
         for count, part in enumerate(parts):
             self.alive.does(f"step {step}, rank {rank}, micro-batch {count} of {len(parts)}")
-            loss += self.learner.add_gradient(lay(self.tokens, rows[part], shares[part], by_token, device))
+            loss += self.learner.add_gradient(self._lay(rows[part], shares[part]))
         if device == "cuda":
             torch.cuda.synchronize()  # so that the rank's seconds are its own
         return loss
+
+    def _lay(self, rows: Int64[Array, " b"], shares: Float64[Array, " b"]) -> Batch:
+        """A micro-batch as this loop reads it: packed or padded."""
+        lay = pack if self.request.kind == "fast" else pad
+        by_token = self.request.loop["reduction"] == "tokens"
+        return lay(self.tokens, rows, shares, by_token, self.request.machine.device)
 
 
 def train(request: Request, alive: Alive) -> None:
