@@ -30,18 +30,19 @@ def follow(nodes: Nodes) -> None:
 
 def _join(job: Job, nodes: Nodes, first: Watched) -> int:
     """Run this machine's share of the job; return how torchrun ended."""
-    arguments = [*rendezvous(job, nodes), "-m", job.module, job.request]
-    agent = start_agent(arguments, job.threads, log_of(Path(job.request).parent, nodes.node))
+    request = Path(job.request)
+    log = log_of(request.parent, nodes.node)
+    agent = start_agent(rendezvous(job, nodes), job.module, request, job.threads, log)
     over: float | None = None
     try:
-        while agent.poll() is None and (over is None or time.monotonic() < over):
+        while agent.exitcode is None and (over is None or time.monotonic() < over):
             _is_over(first, nodes, SILENT_S)
             if over is None and calls(nodes.meeting) != job:
                 over = time.monotonic() + GRACE_S
             time.sleep(POLL_S)
     finally:
         end_agent(agent)
-    return agent.returncode
+    return agent.exitcode or 0
 
 
 def _is_over(first: Watched, nodes: Nodes, patience_s: float) -> bool:

@@ -9,6 +9,7 @@ it fails, `process_<process>.error`.
 import os
 import signal
 import sys
+import time
 import traceback
 from pathlib import Path
 
@@ -20,6 +21,10 @@ from cluster_bench.training.alive import Alive
 from cluster_bench.training.request import Request
 from cluster_bench.training.steps import train
 from cluster_bench.training.torchrun import PARENT
+
+SETTLE_S = (
+    1.0  # a process that fails because another was killed ends after it, so that torchrun names that one
+)
 
 
 def main(path: Path) -> None:
@@ -42,6 +47,7 @@ def main(path: Path) -> None:
         draft = folder / f".process_{process}.error"
         draft.write_text(traceback.format_exc())
         draft.rename(folder / f"process_{process}.error")
+        time.sleep(SETTLE_S)
         raise
 
 
