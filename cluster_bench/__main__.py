@@ -13,13 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import hydra
-from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
-from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
-
 from cluster_bench import study as studies
 from cluster_bench.artifacts import Machine
 from cluster_bench.config import build, machine
@@ -34,7 +27,8 @@ from cluster_bench.study import Cell
 def command() -> None:
     """The console entry. What is wrong with the input ends with one line and exit code 2.
 
-    Hydra's own flags (`-m`, `--help`, `--cfg`) need Hydra's own main; without one, composing is enough.
+    Hydra's own flags (`-m`, `--help`, `--cfg`) need Hydra's own main; without one, composing is enough, and
+    for a study that was composed before not even that: Hydra is imported where it is used.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     arguments = sys.argv[1:]
@@ -43,43 +37,64 @@ def command() -> None:
     if any(argument.startswith("-") for argument in arguments):
         with_hydra()
         return
+    is_study = any(argument.startswith("study=") for argument in arguments)
     try:
-        is_study = any(argument.startswith("study=") for argument in arguments)
-        composed = studies.compose_study(arguments) if is_study else studies.compose(arguments)
-        run(*composed, arguments)
-    except (HydraException, OmegaConfBaseException) as error:
-        _refuse(str(error).strip().splitlines()[0])
+        if is_study:
+            _start(studies.study_tree(arguments), arguments)
+        else:
+            run(*studies.compose(arguments), arguments)
+    except Exception as error:
+        from hydra.errors import HydraException
+        from omegaconf.errors import OmegaConfBaseException
+
+        if isinstance(error, HydraException | OmegaConfBaseException):
+            _refuse(str(error).strip().splitlines()[0])
+        if not isinstance(error, ValueError):
+            raise
+        _refuse(str(error).strip())
 
 
-@hydra.main(version_base="1.3", config_path="../conf", config_name="config")
-def with_hydra(cfg: DictConfig) -> None:
-    """One job of Hydra's."""
-    now = HydraConfig.get()
-    run(cfg, dict(now.runtime.choices), list(now.overrides.task), now.mode is RunMode.MULTIRUN)
+def with_hydra() -> None:
+    """Hydra's own main: each of its jobs is a run."""
+    import hydra
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    def task(cfg: Any) -> None:
+        now = HydraConfig.get()
+        try:
+            run(cfg, dict(now.runtime.choices), list(now.overrides.task), now.mode is RunMode.MULTIRUN)
+        except ValueError as error:
+            _refuse(str(error).strip())
+
+    hydra.main(version_base="1.3", config_path=str(studies.CONF), config_name="config")(task)()
 
 
-def run(
-    cfg: DictConfig, options: Mapping[str, str], overrides: Sequence[str], in_sweep: bool = False
-) -> None:
+def run(cfg: Any, options: Mapping[str, str], overrides: Sequence[str], in_sweep: bool = False) -> None:
     """Make and show one experiment, or one study, of a composed configuration, where its launcher says."""
+    from omegaconf.errors import MissingMandatoryValue
+
     on_gpus = cfg.hardware.device == "cuda" and not cfg.study
     if cfg.plan and on_gpus:
         _show_modelled(cfg)
     try:
         tree = studies.resolve(cfg, options)
-        launcher = build("launcher", LAUNCHERS, tree["launcher"])
-        if isinstance(launcher, Nodes) and not tree["plan"]:
-            _on_nodes(launcher, tree, overrides, in_sweep)
-        elif isinstance(launcher, Slurm) and not tree["plan"] and not in_sweep:
-            print(launcher.script(overrides, _largest(tree, overrides)), end="")
-        else:
-            _make(tree, overrides)
     except MissingMandatoryValue as error:
         if not (cfg.plan and on_gpus):
             raise
         print(f"no addresses without {error.full_key}")
-    except ValueError as error:
-        _refuse(str(error).strip())
+        return
+    _start(tree, overrides, in_sweep)
+
+
+def _start(tree: dict[str, Any], overrides: Sequence[str], in_sweep: bool = False) -> None:
+    launcher = build("launcher", LAUNCHERS, tree["launcher"])
+    if isinstance(launcher, Nodes) and not tree["plan"]:
+        _on_nodes(launcher, tree, overrides, in_sweep)
+    elif isinstance(launcher, Slurm) and not tree["plan"] and not in_sweep:
+        print(launcher.script(overrides, _largest(tree, overrides)), end="")
+    else:
+        _make(tree, overrides)
 
 
 def _make(tree: dict[str, Any], overrides: Sequence[str]) -> None:
@@ -144,8 +159,10 @@ def _study(tree: dict[str, Any], overrides: Sequence[str]) -> None:
         sys.exit(2 if all(isinstance(error, ValueError) for error in failed.values()) else 1)
 
 
-def _show_modelled(cfg: DictConfig) -> None:
+def _show_modelled(cfg: Any) -> None:
     """What a run on GPUs would cost; its benchmarks need not be there yet."""
+    from omegaconf import OmegaConf
+
     from cluster_bench.cost.plan import text
 
     tree: Any = OmegaConf.to_container(cfg, resolve=True)

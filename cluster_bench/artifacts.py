@@ -134,7 +134,9 @@ class Allocation:
     mixed: bool = False  # deal every global batch to the ranks anew: same batches, shuffled ranks
     layout: str = "shuffled"  # how the plan cuts a rank's rows into steps: a name of training.layouts
     cluster: Int64[Array, " m"] | None = None
-    lengths: Int64[Array, " m"] | None = None  # tokens; for the layouts that go by them
+    lengths: Int64[Array, " m"] | None = (
+        None  # tokens, or what counts as such; for the layouts that level them
+    )
 
 
 @dataclass(frozen=True)

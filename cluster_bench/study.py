@@ -10,6 +10,7 @@ import hashlib
 import json
 import logging
 import os
+import re
 import signal
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,9 +83,18 @@ def resolve(cfg: Any, options: Mapping[str, str], values: Mapping[str, Any] | No
     return {**tree, OPTIONS: {name: options[name] for name in options if not name.startswith("hydra/")}}
 
 
-def compose_study(overrides: Sequence[str]) -> tuple[Any, dict[str, str]]:
-    """`compose` for a study itself: what overrides its cells' fields need not fit the default options."""
-    return compose([override for override in overrides if override.startswith((*OF_THE_STUDY, "store="))])
+def study_tree(overrides: Sequence[str]) -> dict[str, Any]:
+    """The resolved configuration of a study itself: what overrides its cells' fields need not fit the
+    default options. Composed once for one state of `conf/` and of what it reads from the environment."""
+    given = [value.partition("=")[2] for value in overrides if value.startswith("store=")]
+    store = given[-1] if given else os.environ.get("CLUSTER_BENCH_STORE", ".store")
+    kept = _remembered(store, "study", list(overrides))
+    if kept.exists():
+        return json.loads(kept.read_text())
+    tree = resolve(*compose([o for o in overrides if o.startswith((*OF_THE_STUDY, "store="))]))
+    if tree["store"] == store:
+        _remember(kept, tree, tree)
+    return tree
 
 
 def cells(study: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[Cell]:
@@ -107,19 +117,30 @@ def cells(study: Mapping[str, Any], overrides: Sequence[str]) -> Iterator[Cell]:
 
 
 def remembered_cells(tree: Mapping[str, Any], overrides: Sequence[str]) -> list[Cell]:
-    """`cells`, composed once for one state of `conf/` and kept in the store: composing takes seconds."""
-    digest = hashlib.sha256(json.dumps([tree["study"], list(overrides), tree["store"]]).encode())
-    for path in sorted(CONF.rglob("*.yaml")):
-        digest.update(path.read_bytes())
-    kept = Path(tree["store"]) / "studies" / f"{digest.hexdigest()[:16]}.json"
+    """`cells`, composed once for one state of `conf/`."""
+    kept = _remembered(tree["store"], "cells", [tree["study"], list(overrides)])
     if not kept.exists():
         found = cells(tree["study"], overrides)
-        store_of(tree).prepare(kept.parent)
-        partial = kept.with_suffix(f".{os.getpid()}")
-        partial.write_text(json.dumps([{"chosen": cell.chosen, "tree": cell.tree} for cell in found]))
-        partial.replace(kept)
+        _remember(kept, [{"chosen": cell.chosen, "tree": cell.tree} for cell in found], tree)
     here = {"launcher": tree["launcher"]}  # where this one runs is no cell's, and not remembered
     return [Cell(cell["chosen"], {**cell["tree"], **here}) for cell in json.loads(kept.read_text())]
+
+
+def _remembered(store: str, what: str, given: Any) -> Path:
+    """Where the store keeps what was composed: composing takes seconds. Named by all that it comes of."""
+    digest = hashlib.sha256(json.dumps([what, given, store]).encode())
+    for path in sorted(CONF.rglob("*.yaml")):
+        content = path.read_bytes()
+        read = {name: os.environ.get(name.decode()) for name in re.findall(rb"oc\.env:(\w+)", content)}
+        digest.update(content + repr(read).encode())
+    return Path(store) / "studies" / f"{what}-{digest.hexdigest()[:16]}.json"
+
+
+def _remember(kept: Path, composed: Any, tree: Mapping[str, Any]) -> None:
+    store_of(tree).prepare(kept.parent)
+    partial = kept.with_suffix(f".{os.getpid()}")
+    partial.write_text(json.dumps(composed))
+    partial.replace(kept)
 
 
 def store_of(tree: Mapping[str, Any]) -> Store:

@@ -13,7 +13,7 @@ from cluster_bench.training.plan import build_plan
 
 CASES = {
     "cluster_per_rank": {},
-    "clusters_by_tokens": {"weighted": True, "slack": 0.0, "seed": 0},
+    "clusters_by_tokens": {"weighted": True, "slack": 0.0, "row_cost": 0.0, "square_cost": 0.0, "seed": 0},
     "shuffled": {"weighted": True, "seed": 0},
     "shuffled_by_tokens": {"weighted": True, "seed": 0},
     "shuffled_ranks": {},

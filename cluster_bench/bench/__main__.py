@@ -17,7 +17,7 @@ from cluster_bench.bench.inputs import base, rows
 from cluster_bench.bench.lines import GATE, Line
 from cluster_bench.bench.loops import Arm, arm, floor, row_cost, weighting
 
-ROWS, ROUNDS = 192, 3
+ROWS, ROUNDS = 96, 15
 PADDED, TOKENS = 16, 2048  # rows, and tokens, of a micro-batch
 
 

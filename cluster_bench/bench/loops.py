@@ -1,6 +1,5 @@
 """One process that trains by either loop, without torchrun: the same parts in the same order."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -74,18 +73,35 @@ def floor(model: Model, tokens: int) -> float:
     return 6 * model.parameters * tokens * best / (2 * left.shape[0] * right.numel())
 
 
-def row_cost(fast: Arm) -> Callable[[Array], Array]:
-    """A cost table: seconds of forward and backward of rows by their length, a + b tokens + c tokens^2.
+@dataclass(frozen=True)
+class RowCost:
+    """A cost table: seconds of forward and backward of a row by its tokens."""
 
-    Calibrated here on packs of rows of one length, by least squares of the relative error.
-    """
+    row: float
+    token: float
+    square: float  # of a squared token
+
+    def __call__(self, lengths: Int64[Array, " n"]) -> Float64[Array, " n"]:
+        return self.row + self.token * lengths + self.square * lengths**2
+
+    @property
+    def in_tokens(self) -> dict[str, float]:
+        """The fields by which an allocation levels what rows take."""
+        return {
+            "row_cost": max(0.0, self.row / self.token),
+            "square_cost": max(0.0, self.square / self.token),
+        }
+
+
+def row_cost(fast: Arm) -> RowCost:
+    """Calibrated here on packs of rows of one length, by least squares of the relative error."""
     sizes = np.array([8, 16, 32, 64, 128, 256, 512])
     packs = {str(size): partial(fast.learner.add_gradient, _equal_rows(size)) for size in sizes.tolist()}
     times = interleaved(packs, 5)
     seconds = np.array([times[str(size)].cpu / (PACK // size) for size in sizes.tolist()])
-    powers = np.vander(sizes, 3)
+    powers = np.vander(sizes, 3, increasing=True)
     fit = np.linalg.lstsq(powers / seconds[:, None], np.ones(len(sizes)), rcond=None)[0]
-    return lambda lengths: np.vander(lengths, 3) @ fit
+    return RowCost(*fit.tolist())
 
 
 def _equal_rows(length: int) -> Batch:
