@@ -93,7 +93,7 @@ def study_tree(overrides: Sequence[str]) -> dict[str, Any]:
         return json.loads(kept.read_text())
     tree = resolve(*compose([o for o in overrides if o.startswith((*OF_THE_STUDY, "store="))]))
     if tree["store"] == store:
-        _remember(kept, tree, tree)
+        _remember(kept, tree)
     return tree
 
 
@@ -121,7 +121,7 @@ def remembered_cells(tree: Mapping[str, Any], overrides: Sequence[str]) -> list[
     kept = _remembered(tree["store"], "cells", [tree["study"], list(overrides)])
     if not kept.exists():
         found = cells(tree["study"], overrides)
-        _remember(kept, [{"chosen": cell.chosen, "tree": cell.tree} for cell in found], tree)
+        _remember(kept, [{"chosen": cell.chosen, "tree": cell.tree} for cell in found])
     here = {"launcher": tree["launcher"]}  # where this one runs is no cell's, and not remembered
     return [Cell(cell["chosen"], {**cell["tree"], **here}) for cell in json.loads(kept.read_text())]
 
@@ -136,8 +136,8 @@ def _remembered(store: str, what: str, given: Any) -> Path:
     return Path(store) / "studies" / f"{what}-{digest.hexdigest()[:16]}.json"
 
 
-def _remember(kept: Path, composed: Any, tree: Mapping[str, Any]) -> None:
-    store_of(tree).prepare(kept.parent)
+def _remember(kept: Path, composed: Any) -> None:
+    Store(kept.parents[1]).prepare(kept.parent)
     partial = kept.with_suffix(f".{os.getpid()}")
     partial.write_text(json.dumps(composed))
     partial.replace(kept)

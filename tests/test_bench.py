@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from cluster_bench.bench import loops, safety
+from cluster_bench.bench.balance import OURS, RANDOM, TOKENS, idle_by_allocation
 from cluster_bench.bench.clock import Reading, interleaved
 from cluster_bench.bench.inputs import base, rows
 from cluster_bench.bench.lines import Line
@@ -32,6 +33,14 @@ def test_the_cost_table_finds_the_costs_that_it_was_measured_on(monkeypatch, tmp
     monkeypatch.setattr(loops, "interleaved", lambda *_: packs)
     found = loops.row_cost(fast)(np.array([*true]))
     np.testing.assert_allclose(found, [*true.values()], rtol=1e-9)
+
+
+@pytest.mark.parametrize("ranks", [4, 8])
+def test_levelled_by_what_rows_take_no_rank_waits(ranks):
+    """Costs as they are for short rows on a CPU: half of a row's is not for its tokens."""
+    waits = idle_by_allocation(ranks, loops.RowCost(6e-4, 1e-5, 1e-8))
+    assert waits[OURS] <= 0.03
+    assert 2 * waits[OURS] < waits[TOKENS] < waits[RANDOM]
 
 
 def test_both_loops_have_the_same_losses_and_one_pads(tmp_path):

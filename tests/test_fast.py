@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from cluster_bench.training.flops import PEAKS, row_flops
 from cluster_bench.training.loss import batch_loss
 from cluster_bench.training.model import load_model
 from cluster_bench.training.packing import ROW_BY_ROW, attention_for, cut, micro_batches
+from cluster_bench.training.preflight import WITH_BF16, check
 
 FAST: dict[str, Any] = {
     **{name: value for name, value in LOOP.items() if name != "micro_batch"},
@@ -269,6 +271,34 @@ def test_flops_and_peaks_are_the_cost_models(tiny_model):
     expected = [train_flops(shape, float(n), float(n)) for n in lengths]
     np.testing.assert_allclose(row_flops(tiny_model, lengths), expected)
     assert {device.name: device.bfloat16 for device in DEVICES.values()} == dict(PEAKS)
+
+
+def said_before_training(tokens, model, caplog, device, **changes) -> str:
+    check(fast(**changes), tokens, model, np.arange(8), Machine(device=device))
+    return caplog.text
+
+
+def test_a_gpu_without_bfloat16_is_refused(tiny_tokens, tiny_model, caplog, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    with pytest.raises(ValueError, match=r"Tesla T4 has no bfloat16; set training\.dtype=float32"):
+        said_before_training(tiny_tokens, tiny_model, caplog, "cuda", dtype="bfloat16")
+
+
+def test_bfloat16_in_software_is_said(tiny_tokens, tiny_model, caplog, monkeypatch):
+    said_before_training(tiny_tokens, tiny_model, caplog, "cpu", dtype="bfloat16")
+    here = WITH_BF16 & set(Path("/proc/cpuinfo").read_text().split())
+    assert ("multiplies bfloat16 in software" in caplog.text) is not bool(here)
+    caplog.clear()
+    monkeypatch.setattr("cluster_bench.training.preflight.WITH_BF16", {"processor"})  # any CPU's word
+    assert said_before_training(tiny_tokens, tiny_model, caplog, "cpu", dtype="bfloat16") == ""
+
+
+@pytest.mark.skipif(find_spec("flash_attn") is not None, reason="flash-attn is installed")
+def test_without_flash_attention_one_line_says_what_runs_instead(tiny_tokens, tiny_model, caplog):
+    said = said_before_training(tiny_tokens, tiny_model, caplog, "cuda", dtype="float32")
+    assert said.count("flash-attn is not installed; attention runs row by row") == 1
+    assert attention_for("cuda", "bfloat16") == ROW_BY_ROW
 
 
 @pytest.mark.gpu

@@ -63,6 +63,32 @@ def test_again_with_everything_cached_makes_nothing_and_is_quick(finished):
     assert seconds < 10, "nothing was left to make"
 
 
+COMPOSED = """
+import sys
+from cluster_bench.study import study_tree
+tree = study_tree(sys.argv[1:])
+print(tree["study"]["name"], tree["launcher"]["kind"], "hydra" in sys.modules)
+"""
+
+
+def composed(folder: Path, *more: str, **environment: str) -> str:
+    code = [sys.executable, "-c", COMPOSED, *command(folder, *more)[3:]]
+    ended = subprocess.run(
+        code, capture_output=True, text=True, check=True, env={**os.environ, **environment}
+    )
+    return ended.stdout.strip()
+
+
+def test_a_study_is_composed_once_for_what_it_is_given_and_what_it_reads(finished):
+    assert composed(finished) == "smoke local False", "as when it was made"
+    nodes = finished, "launcher=nodes", "launcher.nodes=2", "launcher.node=0"
+    assert [composed(*nodes, CLUSTER_BENCH_RUN="a") for _ in range(2)] == [
+        "smoke nodes True",
+        "smoke nodes False",
+    ]
+    assert composed(*nodes, CLUSTER_BENCH_RUN="b") == "smoke nodes True"
+
+
 def test_plan_says_what_is_there(finished):
     said = subprocess.run(command(finished, "plan=true"), capture_output=True, text=True, check=True)
     assert said.stdout.splitlines()[0] == "2 runs, 0 to make"
