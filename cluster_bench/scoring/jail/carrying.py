@@ -3,6 +3,8 @@
 import builtins
 import collections
 import collections.abc
+import decimal
+import fractions
 import importlib
 import itertools
 import json
@@ -13,104 +15,81 @@ from typing import Any, cast
 
 LARGEST = 2**24  # bytes of one message
 LONGEST = 10**6  # items taken from an iterator
+MAKERS: dict[str, Callable[[Any], Any]] = {
+    "list": list,
+    "tuple": tuple,
+    "set": set,
+    "frozenset": frozenset,
+    "deque": collections.deque,
+    "iter": iter,
+    "values": lambda items: cast("dict[int, Any]", dict(enumerate(items))).values(),
+    "range": lambda bounds: range(*bounds),
+    "complex": lambda parts: complex(*parts),
+    "bytes": bytes,
+    "bytearray": bytearray,
+    "Fraction": lambda parts: fractions.Fraction(*parts),
+    "Decimal": lambda parts: decimal.Decimal(*parts),
+}
 
 
 class CannotCarryError(Exception):
-    """A test's argument that is not plain data."""
+    """A value that is not plain data."""
 
 
-class Opaque:
-    """A value of the program that is not plain data: equal to nothing."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __eq__(self, other: object) -> bool:
-        return False
-
-    __hash__ = None  # type: ignore[assignment]
-
-
-class Far:
-    """A function of the program, called over the channel."""
-
-    def __init__(self, name: str, ask: "Callable[[dict[str, Any]], dict[str, Any]]") -> None:
-        self.name, self.ask = name, ask
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        reply = self.ask({"call": self.name, "args": pack(args), "kwargs": pack(kwargs)})
-        if "raised" in reply:
-            raise _exception(*reply["raised"])
-        return unpack(reply["value"], {})
-
-
-def _exception(name: str, text: str) -> Exception:
-    kind = getattr(builtins, str(name), None)
-    if (
-        isinstance(kind, type)
-        and issubclass(kind, Exception)
-        and kind not in (UnicodeDecodeError, UnicodeEncodeError)
-    ):
-        return kind(text)
-    return RuntimeError(f"{name}: {text}")
-
-
-def pack(value: Any) -> Any:
-    """Plain data as JSON: scalars as they are, everything else `{kind: content}`."""
+def pack(value: Any, lend: Callable[[Any], Any]) -> Any:
+    """Plain data as JSON: scalars as they are, all else `{kind: content}`; `lend` gives that of the rest."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, collections.abc.Mapping):
         pairs = cast("collections.abc.Mapping[Any, Any]", value).items()
-        return {"dict": [[pack(k), pack(v)] for k, v in pairs]}
-    for kind in (list, tuple, frozenset, collections.deque):
+        return {"dict": [[pack(k, lend), pack(v, lend)] for k, v in pairs]}
+    kind, items = _parts(value)
+    if kind:
+        return {kind: [pack(item, lend) for item in items]}
+    if isinstance(value, type) and vars(builtins).get(value.__name__) is value:
+        return {"type": value.__name__}
+    if type(value).__module__ == "numpy" and hasattr(value, "tolist"):
+        plain = pack(value.tolist(), lend)
+        return {"ndarray": plain} if hasattr(value, "__len__") else plain
+    return lend(value)
+
+
+def _parts(value: Any) -> tuple[str, Any]:
+    """The kind of a collection or number, and what it is made of; "" where it is neither."""
+    for kind in (list, tuple, frozenset, collections.deque, bytes, bytearray):
         if isinstance(value, kind):
-            return {kind.__name__: [pack(item) for item in cast("list[Any]", value)]}
+            return kind.__name__, cast("Any", value)
     if isinstance(value, collections.abc.Set):
-        return {"set": [pack(item) for item in cast("set[Any]", value)]}
-    if isinstance(value, bytes | bytearray):
-        return {type(value).__name__: list(value)}
+        return "set", value
+    if isinstance(value, collections.abc.ValuesView):
+        return "values", value
     if isinstance(value, complex):
-        return {"complex": [value.real, value.imag]}
+        return "complex", [value.real, value.imag]
     if isinstance(value, range):
-        return {"range": [value.start, value.stop, value.step]}
-    if isinstance(value, Far):
-        return {"far": value.name}
-    if type(value).__module__ == "numpy":
-        return {"ndarray": pack(value.tolist())} if hasattr(value, "__len__") else pack(value.item())
+        return "range", [value.start, value.stop, value.step]
+    if isinstance(value, fractions.Fraction):
+        return "Fraction", [value.numerator, value.denominator]
+    if isinstance(value, decimal.Decimal):
+        return "Decimal", [str(value)]
     if isinstance(value, collections.abc.Iterator):
-        items = list(itertools.islice(cast("Iterator[Any]", value), LONGEST))
-        return {"iter": [pack(item) for item in items]}
-    raise CannotCarryError(type(value).__name__)
+        return "iter", list(itertools.islice(cast("Iterator[Any]", value), LONGEST))
+    return "", ()
 
 
-def unpack(value: Any, space: dict[str, Any]) -> Any:
-    """The inverse of `pack`; functions of the program are looked up in `space`."""
+def unpack(value: Any, find: Callable[[str, Any], Any]) -> Any:
+    """The inverse of `pack`; `find` gives what was lent, from kind and content."""
     if not isinstance(value, dict):
         return value
     ((kind, content),) = cast("dict[str, Any]", value).items()
     if kind == "dict":
-        return {unpack(k, space): unpack(v, space) for k, v in content}
-    if kind == "range":
-        return range(*content)
-    if kind == "complex":
-        return complex(*content)
-    if kind in ("bytes", "bytearray"):
-        return getattr(builtins, kind)(content)
-    if kind == "far":
-        return space[content]
-    if kind == "opaque":
-        return Opaque(str(content))
+        return {unpack(k, find): unpack(v, find) for k, v in content}
     if kind == "ndarray":
-        return importlib.import_module("numpy").array(unpack(content, space))
-    makers: dict[str, Callable[[Any], Any]] = {
-        "list": list,
-        "tuple": tuple,
-        "set": set,
-        "frozenset": frozenset,
-        "deque": collections.deque,
-        "iter": iter,
-    }
-    return makers[kind]([unpack(item, space) for item in content])
+        return importlib.import_module("numpy").array(unpack(content, find))
+    if kind == "type" and isinstance(made := getattr(builtins, content), type):
+        return made
+    if kind in MAKERS:
+        return MAKERS[kind]([unpack(item, find) for item in content])
+    return find(kind, content)
 
 
 def send(channel: socket.socket, message: dict[str, Any]) -> None:

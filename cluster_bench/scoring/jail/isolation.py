@@ -1,4 +1,4 @@
-"""What the kernel can keep from a program: namespaces, files, users, limits."""
+"""What the kernel can keep from a program: namespaces, files, users, limits, system calls (calls.py)."""
 
 import ctypes
 import os
@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from . import calls
+
 NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
     0x20000,
     0x4000000,
@@ -17,10 +19,21 @@ NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
     0x20000000,
     0x40000000,
 )
-PDEATHSIG, DUMPABLE, NO_NEW_PRIVS, SUBREAPER = 1, 4, 38, 36  # prctl
+PDEATHSIG, DUMPABLE, SUBREAPER = 1, 4, 36  # prctl
 RDONLY, NOSUID, NODEV, REMOUNT, BIND, RECURSIVE, PRIVATE, DETACH = 1, 2, 4, 32, 4096, 16384, 1 << 18, 2
-NOBODY = 65534
-OWN_USERS = range(61184, 65520)  # users without a name: one per server, so that process limits do not add up
+SYSTEM = {
+    "bin",
+    "dev",
+    "etc",
+    "lib",
+    "lib32",
+    "lib64",
+    "nix",
+    "proc",
+    "sbin",
+    "sys",
+    "usr",
+}  # all that programs see
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -34,7 +47,7 @@ def prctl(option: int, value: int) -> bool:
 
 
 def _tmpfs(folder: str, flags: int, size_mb: int, mode: str = "755") -> bool:
-    options = f"size={size_mb}m,mode={mode}".encode()
+    options = f"size={size_mb}m,mode={mode},nr_inodes=4k".encode()
     return _permitted(_libc.mount, b"tmpfs", folder.encode(), b"tmpfs", flags, options)
 
 
@@ -42,10 +55,17 @@ def _bind(source: str, target: str) -> bool:
     return _permitted(_libc.mount, source.encode(), target.encode(), None, BIND | RECURSIVE, None)
 
 
-def _closed_at(path: str) -> str:
-    """The first folder on the way to `path` that only its owner may enter, or ""."""
-    ways = [path, *map(str, Path(path).parents)]
-    return next((way for way in reversed(ways) if not os.stat(way).st_mode & 1), "")  # noqa: PTH116
+def _ways(path: str) -> list[str]:
+    return [str(way) for way in reversed([Path(path), *Path(path).parents])]
+
+
+def _covered(path: str) -> str:
+    """The folder to cover on the way to `path`: the topmost one outside the system, else the first that only
+    its owner may enter, else ""."""
+    ways = _ways(path)
+    if len(ways) > 1 and ways[1][1:] not in SYSTEM:
+        return ways[1]
+    return next((way for way in ways if not os.stat(way).st_mode & 1), "")  # noqa: PTH116
 
 
 def _read_only_view() -> bool:
@@ -63,13 +83,15 @@ class Isolation:
         self.root = os.geteuid() == 0
         self.processes_apart = self._namespaces()
         self.files_apart = self._files(hidden)
+        if not calls.can_forbid():
+            self.missing.append("system calls")
 
     def _namespaces(self) -> bool:
         """New namespaces around this server; the caller goes on as process 1 of the new ones."""
         uid, gid = os.geteuid(), os.getegid()
         user = 0 if self.root else NEWUSER
         if user and not _permitted(_libc.unshare, NEWUSER):
-            self.missing += ["process ids", "network", "read-only files", "process limit"]
+            self.missing += ["process ids", "network", "process limit"]
             return False
         if user:
             Path("/proc/self/setgroups").write_text("deny")
@@ -86,32 +108,36 @@ class Isolation:
         return True
 
     def _files(self, hidden: list[str]) -> bool:
-        """Read-only files, no /proc, nothing where the answers lie, and a small file system to write in."""
+        """The system and Python, read-only; nothing where answers lie; an empty folder to write in."""
+        needed = [sys.base_prefix, self.folder]
+        needed += [f"{path}/{name}" for path in self.packages for name in ("numpy", "numpy.libs")]
+        needed = [path for path in needed if os.path.isdir(path)]  # noqa: PTH112
         if not _permitted(_libc.unshare, NEWNS) or not _read_only_view():
             self.missing.append("read-only files")
-            if self.root and any(map(_closed_at, (sys.base_prefix, *self.packages, self.folder))):
+            if self.root and any(not os.stat(way).st_mode & 1 for path in needed for way in _ways(path)):  # noqa: PTH116
                 self.missing.append("own user")
             return False
         for folder in hidden:
             if not _tmpfs(folder, RDONLY | NOSUID | NODEV, 1):
                 self.missing.append(f"hidden {folder}")
-        if self.root and not self._open_up([sys.base_prefix, *self.packages, self.folder]):
-            self.missing.append("own user")
+        if not self._cover_all_but(needed):
+            self.missing.append("own user" if self.root else "covered files")
         if not (self.processes_apart and _tmpfs("/proc", RDONLY | NOSUID | NODEV, 1)):
             self.missing.append("hidden /proc")
         return self.empty_folder()
 
-    def _open_up(self, needed: list[str]) -> bool:
-        """Let a user without rights reach what Python needs, below folders that are closed to it: those are
-        covered by an empty one that holds nothing but the needed paths, at the same place."""
-        closed = {path: cover for path in needed if (cover := _closed_at(path))}
-        behind = {path: os.open(path, os.O_PATH) for path in closed}
-        done = all(_tmpfs(cover, NOSUID | NODEV, 1) for cover in set(closed.values()))
+    def _cover_all_but(self, needed: list[str]) -> bool:
+        """Empty file systems over all outside the system, and over what a user without rights may not enter;
+        they hold nothing but the needed folders, at the same place."""
+        behind = {path: os.open(path, os.O_PATH) for path in needed if _covered(path)}
+        top = [entry.path for entry in os.scandir("/") if entry.is_dir(follow_symlinks=False)]
+        covers = {path for path in top if path[1:] not in SYSTEM} | {_covered(path) for path in behind}
+        done = all(_tmpfs(cover, NOSUID | NODEV, 1) for cover in covers)
         for path, descriptor in behind.items():
             os.makedirs(path, 0o755, exist_ok=True)  # noqa: PTH103
             done = done and _bind(f"/proc/self/fd/{descriptor}", path)
             os.close(descriptor)
-        for cover in set(closed.values()):
+        for cover in covers:
             flags = REMOUNT | BIND | RDONLY | NOSUID | NODEV
             done = done and _permitted(_libc.mount, None, cover.encode(), None, flags, None)
         return done
@@ -155,9 +181,10 @@ class Isolation:
         else:
             header, nothing = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
             _libc.capset(ctypes.byref(header), ctypes.byref(nothing))
-        prctl(NO_NEW_PRIVS, 1)
         prctl(DUMPABLE, 0)
         prctl(PDEATHSIG, signal.SIGKILL)  # after the change of user, which forgets it
+        if "system calls" not in self.missing and not calls.forbid():
+            os._exit(1)
 
 
 def _become_child() -> None:

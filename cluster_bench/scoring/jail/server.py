@@ -1,9 +1,11 @@
 """The server that runs untrusted programs, one at a time.
 
-It reads one JSON request a line and answers one JSON verdict a line; the first line it writes names the parts
-of the isolation that the system did not permit. A *referee* with our code and the tests serves many programs;
-each program gets a *player* of its own (see referee.py): a process-id namespace, no network, read-only files
-but for an empty folder, a user without rights, limits (see isolation.py). Whatever it started dies with it.
+Over the socket that is its standard input it first tells which parts of the isolation the system does not
+permit; then it gets an order per program, with a *paper*: a socket on which the caller and the *referee*, who
+serves many programs, exchange request and verdict. The server reads no paper, so that a *player*, which is
+forked from it for each program, has no test in its memory (see referee.py). A player has a process-id
+namespace, no network, read-only files but for an empty folder, a user without rights, limits (isolation.py).
+Whatever it started dies with it.
 """
 
 import contextlib
@@ -15,12 +17,12 @@ import select
 import shutil
 import signal
 import socket
+import struct
 import sys
 from pathlib import Path
-from typing import Any
 
 from . import isolation, referee
-from .carrying import receive, send
+from .carrying import send
 
 PRELOADED = (  # what programs often import
     *("typing", "math", "collections", "itertools", "functools", "re", "heapq", "bisect", "string", "random"),
@@ -28,7 +30,8 @@ PRELOADED = (  # what programs often import
 )
 NOBODY = 65534
 OWN_USERS = range(61184, 65520)  # users without a name: one per server, so that process limits do not add up
-GRACE_S = 5.0  # for the referee to notice that the player is gone
+ORDER = struct.Struct("<d?")  # seconds, and whether packages are needed
+JUDGED, TIMEOUT, CRASHED = b"j", b"t", b"c"
 
 
 class Jail:
@@ -37,46 +40,39 @@ class Jail:
     def __init__(self, walls: isolation.Isolation) -> None:
         self.walls = walls
         self._referee, self._line = 0, socket.socket()
-        self._new_referee()
+        self.new_referee()
 
-    def run(self, request: dict[str, Any]) -> dict[str, Any]:
-        """One program, start to end; nothing of it is left when this returns."""
-        if "numpy" in request["program"] or "numpy" in request["tests"]:
-            self._use_packages()
+    def run(self, timeout_s: float, paper: int) -> bytes:
+        """One program, start to end; nothing of it is left when this returns how it ended."""
         ours, theirs = socket.socketpair()
         player = self.walls.fork_apart()
         if player == 0:
             self._play(theirs.fileno())
         theirs.close()
-        answer: dict[str, Any] = {"verdict": "timeout", "detail": "", "together": request["together"]}
         try:
-            with ours:
-                socket.send_fds(self._line, [b"!"], [ours.fileno()])
-            send(self._line, request)
-            ready = select.select([self._line], [], [], request["timeout_s"])[0]
-            if ready:
-                answer = receive(self._line)
-            self._end(player)
-            if not ready and select.select([self._line], [], [], GRACE_S)[0]:
-                receive(self._line)  # what it says of a player that was killed
-            elif not ready:
-                self._new_referee()  # the tests themselves do not end
-        except (EOFError, OSError) as error:
-            answer |= {"verdict": "crashed", "detail": f"the referee ended: {error}"}
-            self._end(player)
-            self._new_referee()
+            with ours, socket.socket(fileno=paper):
+                socket.send_fds(self._line, [b"!"], [ours.fileno(), paper])
+            end = TIMEOUT
+            if select.select([self._line], [], [], timeout_s)[0]:
+                end = JUDGED if self._line.recv(1) else CRASHED
+        except OSError:
+            end = CRASHED
+        self._end(player)
+        if end != JUDGED:
+            self.new_referee()  # this one may be busy with what it got from the program
         self._clean()
-        return answer
+        return end
 
-    def _use_packages(self) -> None:
+    def use_packages(self) -> None:
         """For all programs to come; the referee as well, which is therefore a new one."""
         if self.walls.packages and self.walls.packages[0] not in sys.path:
             sys.path += self.walls.packages
             with contextlib.suppress(ImportError):
                 importlib.import_module("numpy")
-            self._new_referee()
+            self.new_referee()
 
-    def _new_referee(self) -> None:
+    def new_referee(self) -> None:
+        """The next one, after the end of the one before."""
         if self._referee:
             os.kill(self._referee, signal.SIGKILL)
             os.waitpid(self._referee, 0)
@@ -85,6 +81,8 @@ class Jail:
         self._referee = os.fork()
         if self._referee == 0:
             self._line.close()
+            os.dup2(1, 0)  # tests that print or read do so nowhere
+            os.dup2(1, 2)
             gc.disable()
             self.walls.give_up_rights(NOBODY, limited=False)
             referee.serve(theirs)
@@ -142,15 +140,22 @@ def _children() -> set[int]:
 
 
 def main() -> None:
-    """Serve until standard input ends; the argument is a JSON object of `Isolation`'s."""
+    """Serve until the socket ends; the argument is a JSON object of `Isolation`'s."""
     os.umask(0o022)
     isolation.prctl(isolation.PDEATHSIG, signal.SIGKILL)
     for name in PRELOADED:
         importlib.import_module(name)
     walls = isolation.Isolation(**json.loads(sys.argv[1]))
     isolation.prctl(isolation.SUBREAPER, 1)
+    control = socket.socket(fileno=0)
     gc.freeze()
     jail = Jail(walls)
-    print(json.dumps(walls.missing), flush=True)
-    for line in sys.stdin:
-        print(json.dumps(jail.run(json.loads(line))), flush=True)
+    send(control, {"missing": walls.missing})
+    while True:
+        order, papers, _, _ = socket.recv_fds(control, ORDER.size, 1)
+        if not papers:
+            return
+        timeout_s, packages = ORDER.unpack(order)
+        if packages:
+            jail.use_packages()
+        control.sendall(jail.run(timeout_s, papers[0]))
