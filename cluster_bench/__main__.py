@@ -150,9 +150,11 @@ def _study(tree: dict[str, Any], overrides: Sequence[str]) -> None:
     records = [studies.record_of(study["name"], cell) for cell in cells if cell.is_made]
     if records:
         from cluster_bench import report
+        from cluster_bench.report import contamination
 
         again = f"python -m cluster_bench {' '.join(overrides)}"
         report.write(records, Path(study["results"]), study["title"], again)
+        contamination.write([cell for cell in cells if cell.is_made], Path(study["results"]))
         _show(tree, records)
     if failed:
         print("\n".join([f"error: {len(failed)} of {len(cells)} runs failed:", *failed]), file=sys.stderr)

@@ -162,6 +162,20 @@ class Benchmarks:
 
 
 @dataclass(frozen=True)
+class Contamination:
+    """Pairs of a corpus row and a benchmark item that share a run of words; by row, benchmark and item."""
+
+    row: Int64[Array, " p"]
+    benchmark: Int64[Array, " p"]  # place in `names`
+    item: Int64[Array, " p"]  # place in the benchmark's file, from 0
+    run: Int64[Array, " p"]  # words in the longest run that both have
+    start: Int64[Array, " p"]  # word of the row where it begins; the prompt's end counts as a word
+    names: list[str]
+    shortest: int  # words of the shortest run that is listed
+    seconds: float
+
+
+@dataclass(frozen=True)
 class Scores:
     """One score per benchmark, with all that is needed to doubt it."""
 

@@ -17,6 +17,7 @@ from cluster_bench.artifacts import (
     Benchmarks,
     Checkpoint,
     Clusters,
+    Contamination,
     Corpus,
     Features,
     Machine,
@@ -28,6 +29,8 @@ from cluster_bench.artifacts import (
 )
 from cluster_bench.benchmarks import BENCHMARKS
 from cluster_bench.clusters import CLUSTERERS
+from cluster_bench.contamination import DETECTORS
+from cluster_bench.contamination.decontaminate import Decontaminate
 from cluster_bench.corpora import CORPORA
 from cluster_bench.features import EXTRACTORS
 from cluster_bench.launch import LAUNCHERS
@@ -53,6 +56,8 @@ class Experiment:
     training: Callable[[Tokens, Model, Allocation, Workspace], Checkpoint]
     benchmarks: Callable[[Workspace], Benchmarks]
     scoring: Callable[[Checkpoint, Benchmarks, Workspace], Scores]
+    contamination: Callable[[Corpus, Benchmarks], Contamination]
+    decontaminate: Callable[[Corpus, Contamination], Corpus] | None = None  # not every corpus is
 
 
 METHODS: dict[str, Mapping[str, type]] = {
@@ -66,6 +71,7 @@ METHODS: dict[str, Mapping[str, type]] = {
     "training": TRAINERS,
     "benchmarks": BENCHMARKS,
     "scoring": SCORERS,
+    "contamination": DETECTORS,
 }
 
 OF_THE_LAUNCHER = ("nodes", "meeting")  # fields of a machine that the `launcher` group decides
@@ -73,7 +79,13 @@ OF_THE_LAUNCHER = ("nodes", "meeting")  # fields of a machine that the `launcher
 
 def structure(tree: Mapping[str, Any]) -> Experiment:
     """Turn the composed configuration into typed methods; a ValueError says which line of it is wrong."""
-    return Experiment(**{group: build(group, METHODS[group], tree[group]) for group in METHODS})
+    dataset = dict(tree["dataset"])
+    asked = dataset.pop("decontaminate", False)  # decides a stage after the corpus
+    if not isinstance(asked, bool):
+        raise ValueError(f"dataset.decontaminate: must be true or false, got {asked!r}")
+    nodes = {**tree, "dataset": dataset}
+    methods = {group: build(group, METHODS[group], nodes[group]) for group in METHODS}
+    return Experiment(**methods, decontaminate=Decontaminate() if asked else None)
 
 
 def machine(tree: Mapping[str, Any]) -> Machine:

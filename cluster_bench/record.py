@@ -1,6 +1,6 @@
 """What a finished run says of itself: one flat record, all that tables, figures and trackers read."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -36,6 +36,9 @@ class Record:
     protocols: dict[str, str]
     versions: dict[str, str]
     machine: dict[str, Any]  # cpu, cores, memory, torch, threads
+    contaminated: dict[str, int] = field(
+        default_factory=dict
+    )  # benchmark -> items that share 13 words in a row with a row trained on
 
     @property
     def total_seconds(self) -> float:

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from cluster_bench.config import machine, structure
+from cluster_bench.contamination.seen import items as items_seen
 from cluster_bench.machine import die_with_parent
 from cluster_bench.pipeline import Run, walk
 from cluster_bench.progress import progress
@@ -204,6 +205,9 @@ def record_of(name: str, cell: Cell) -> Record:
     spent += features.seconds + clusters.seconds
     trained = selection.rows if checkpoint.steps else selection.rows[:0]  # the base model saw none
     distinct = np.unique(trained)
+    seen = items_seen(store.get(run.contamination), among=tokens.rows[distinct])
+    if run.decontaminated:  # whose rows have other numbers, and by its make share nothing with an item
+        seen = dict.fromkeys(seen, 0)
     return Record(
         study=name,
         **{group: tree[OPTIONS][group] for group in ("method", "model", "dataset")},
@@ -231,4 +235,5 @@ def record_of(name: str, cell: Cell) -> Record:
         protocols=scores.protocols,
         versions=scores.versions,
         machine=store.record(run.checkpoint)["machine"],
+        contaminated={name: seen[name] for name in scores.values},
     )

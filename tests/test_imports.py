@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "cluster_bench"
 BASE = ["artifacts", "launch", "machine", "progress", "record", "world"]
 METHODS = [
     "corpora", "models", "tokens", "features", "clusters", "selection", "allocation", "training",
-    "benchmarks", "scoring",
+    "benchmarks", "contamination", "scoring",
 ]  # fmt: skip
 AFTER = ["torch", "store", "config", "pipeline", "study", "report", "tracking", "cost", "bench", "__main__"]
 LIGHT = ["clusters", "selection", "allocation"]
