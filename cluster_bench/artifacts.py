@@ -37,14 +37,16 @@ class Machine:
     offload: bool = False  # with `sharded`: what is split waits in host memory
     compile: bool = False  # each layer by torch.compile
     activation_checkpointing: bool = False  # recompute each layer in the backward pass: less memory, slower
+    unsafe: bool = False  # run generated programs also where the sandbox lacks a part of its isolation
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """Where a job works: a folder that outlives a crash, and the machine."""
+    """Where a job works: a folder that outlives a crash, the machine, and what jobs keep for each other."""
 
     folder: Path
     machine: Machine = Machine()
+    kept: Path | None = None  # only ever added to, and never needed: what is missing in it is made again
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,8 @@ class Scores:
     protocols: dict[str, str]
     versions: dict[str, str]
     seconds: float
+    doubts: dict[str, list[str]] = dataclasses.field(default_factory=dict[str, list[str]])  # why, and samples
+    noise: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict[str, dict[str, float]])
 
 
 def save(artifact: object, folder: Path) -> None:
@@ -209,6 +213,10 @@ def load(kind: type[A], folder: Path) -> A:
         array = folder / f"{field.name}.npy"
         if field.type is Path:
             values[field.name] = folder / values[field.name]
-        elif field.name not in values and (array.exists() or field.default is dataclasses.MISSING):
+        elif field.name not in values and (array.exists() or _is_required(field)):
             values[field.name] = np.load(array, mmap_mode="r", allow_pickle=False)
     return kind(**values)
+
+
+def _is_required(field: "dataclasses.Field[Any]") -> bool:
+    return field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING

@@ -74,7 +74,7 @@ METHODS: dict[str, Mapping[str, type]] = {
     "contamination": DETECTORS,
 }
 
-OF_THE_LAUNCHER = ("nodes", "meeting")  # fields of a machine that the `launcher` group decides
+ELSEWHERE = ("nodes", "meeting", "unsafe")  # fields of a machine that are set in `launcher` and `scoring`
 
 
 def structure(tree: Mapping[str, Any]) -> Experiment:
@@ -83,21 +83,23 @@ def structure(tree: Mapping[str, Any]) -> Experiment:
     asked = dataset.pop("decontaminate", False)  # decides a stage after the corpus
     if not isinstance(asked, bool):
         raise ValueError(f"dataset.decontaminate: must be true or false, got {asked!r}")
-    nodes = {**tree, "dataset": dataset}
+    scoring = {name: value for name, value in tree["scoring"].items() if name != "unsafe"}
+    nodes = {**tree, "dataset": dataset, "scoring": scoring}
     methods = {group: build(group, METHODS[group], nodes[group]) for group in METHODS}
     return Experiment(**methods, decontaminate=Decontaminate() if asked else None)
 
 
 def machine(tree: Mapping[str, Any]) -> Machine:
-    """What the `hardware` and `launcher` groups describe; `ranks` is the method's, `gpu` the cost model's."""
+    """What `hardware`, `launcher` and `scoring.unsafe` say; `ranks` is a method's, `gpu` the cost model's."""
     values = {name: value for name, value in tree["hardware"].items() if name not in ("ranks", "gpu")}
-    known = [field.name for field in fields(Machine) if field.name not in OF_THE_LAUNCHER]
+    known = [field.name for field in fields(Machine) if field.name not in ELSEWHERE]
     for name in values:
         if name not in known:
             raise ValueError(f"hardware.{name}: no such field{_hint(name, ['ranks', *known])}")
     if not 1 <= values["processes"] <= tree["hardware"]["ranks"]:
         most = tree["hardware"]["ranks"]
         raise ValueError(f"hardware.processes: {values['processes']} is not between 1 and ranks {most}")
+    values["unsafe"] = tree["scoring"]["unsafe"]
     place = build("launcher", LAUNCHERS, tree["launcher"])
     if not isinstance(place, Nodes):
         return Machine(**values)

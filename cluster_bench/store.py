@@ -150,7 +150,7 @@ class Store:
         if not node.is_job:
             shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True, exist_ok=True)
-        extra = [Workspace(partial, self.machine)] if node.is_job else []
+        extra = [Workspace(partial, self.machine, self.root / "answers")] if node.is_job else []
         log.info("making %s %s", node.stage, node.key)
         wall, cpu = time.perf_counter(), time.process_time()
         artifact = node.make(*inputs, *extra)  # an error leaves nothing at the address

@@ -1,9 +1,9 @@
 """Continuous refilling: what a question is answered depends on nothing but the question."""
 
-import json
-
 import numpy as np
 import pytest
+
+from cluster_bench.scoring.generation import generate
 
 MOST = 12
 
@@ -52,8 +52,6 @@ def alone(model, question: list[int]) -> list[int]:
 
 
 def answers(model, questions, places: int) -> dict[int, list[int]]:
-    from cluster_bench.scoring.generation import generate
-
     given: dict[int, list[int]] = {}
     generate(model, questions, ENDS, (places, MOST), given.__setitem__)
     return given
@@ -83,16 +81,27 @@ def test_no_questions(model):
 
 
 def test_a_try_that_was_ended_is_gone_on_from(model, questions, tmp_path):
-    from cluster_bench.scoring.engine import _answers
+    from cluster_bench.scoring.answers import Answers
 
     asked = [tuple(question) for question in questions]
     whole = {asked[n]: said for n, said in answers(model, questions, 4).items()}
-    file = tmp_path / "unfinished.jsonl"
-    lines = [json.dumps([question, whole[question]]) for question in asked[:10]]
-    file.write_text("\n".join(lines) + "\n" + lines[3][:7])  # ended within a line
-    said = _answers(file)
-    assert said == {question: whole[question] for question in asked[:10]}
-    left = [question for question in asked if question not in said]
-    rest = answers(model, left, 4)
-    assert said | {left[n]: answer for n, answer in rest.items()} == whole
-    assert _answers(file) == said, "the cut line is dropped for good"
+    with Answers(tmp_path) as first:
+        for question in asked[:10]:
+            first.keep(question, whole[question])
+    [file] = tmp_path.glob("*.jsonl")
+    file.write_text(file.read_text()[:-5])  # ended within the last line
+    with Answers(tmp_path) as second:
+        assert [question in second for question in asked[:11]] == [True] * 9 + [False] * 2
+        left = [question for question in asked if question not in second]
+        generate(model, left, ENDS, (4, MOST), lambda n, said: second.keep(left[n], said))
+    third = Answers(tmp_path)
+    assert {question: third[question] for question in asked} == whole
+
+
+def test_an_answer_can_be_over_before_its_end(model, questions):
+    given: dict[int, list[int]] = {}
+    generate(model, questions, ENDS, (3, MOST), given.__setitem__, lambda said: said[-1] % 5 == 0)
+    for n, question in enumerate(questions):
+        said = alone(model, question)
+        over = next((at for at, token in enumerate(said) if token % 5 == 0), len(said))
+        assert given[n] == said[: over + 1]

@@ -8,13 +8,15 @@ import os
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cluster_bench.artifacts import Benchmarks, Checkpoint, Workspace
 from cluster_bench.benchmarks.local import FILES, LocalBenchmarks
 from cluster_bench.scoring import SCORERS
 from cluster_bench.scoring.accuracy import accuracy
-from cluster_bench.scoring.benchmarks import BENCHMARKS, Item, items
+from cluster_bench.scoring.answers import Answers
+from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item, items
 from cluster_bench.scoring.extraction import program
 
 LmEval = SCORERS["lm_eval"]
@@ -124,6 +126,9 @@ def scorer(**changes):
         "timeout_s": 3.0,
         "memory_mb": 512,
         "dtype": "float32",
+        "prompts": "chat",
+        "backend": "transformers",
+        "noise": None,
     }
     return LmEval(**{**fields, **changes})
 
@@ -186,8 +191,8 @@ def student(tmp_path_factory) -> Checkpoint:
     return Checkpoint(folder, 1, 1, 1.0, 1.0, [1.0], 1)
 
 
-def items_of(name: str, row: dict, options="texts") -> Item:
-    return BENCHMARKS[name].item(row, options)
+def items_of(name: str, row: dict, options="texts", prompts="chat") -> Item:
+    return BENCHMARKS[name].item(row, Form(options, prompts))
 
 
 def encode(tokenizer, ask: str) -> list[int]:
@@ -212,7 +217,7 @@ def scored(student, benchmarks, tmp_path_factory):
 
 
 def records(folder: Path, name: str) -> list[dict]:
-    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+    return pd.read_parquet(folder / f"{name}.parquet").to_dict("records")
 
 
 def one_by_one(model, tokenizer, item: Item) -> list[float]:
@@ -285,7 +290,7 @@ def test_generation_agrees_with_one_at_a_time(student, benchmarks, loaded, tmp_p
 def test_the_same_prompt_is_generated_once(loaded, tmp_path):
     from lm_eval.api.instance import Instance
 
-    from cluster_bench.scoring.engine import Engine
+    from cluster_bench.scoring.engine import Engine, How
 
     model, tokenizer = loaded
     read: list[int] = []
@@ -295,7 +300,8 @@ def test_the_same_prompt_is_generated_once(loaded, tmp_path):
         for text in ("<s>a", "<s>b", "<s>a", "<s>a")
     ]
     try:
-        said = Engine(model, tokenizer, 8, tmp_path / "unfinished").generate_until(requests)
+        with Answers(tmp_path) as answers:
+            said = Engine(model, tokenizer, answers, How(8, print)).generate_until(requests)
     finally:
         hook.remove()
     assert read.count(1) == 2
@@ -304,11 +310,11 @@ def test_the_same_prompt_is_generated_once(loaded, tmp_path):
 
 def test_again_gives_the_same_bytes(student, benchmarks, scored, tmp_path):
     scores, folder = scored
-    (tmp_path / "medqa.jsonl").write_text("left over from a killed try")
+    (tmp_path / "medqa.parquet").write_text("left over from a killed try")
     again = scorer()(student, benchmarks, Workspace(tmp_path))
     assert dataclasses.replace(again, seconds=scores.seconds) == scores
     for name in scores.items:
-        assert (tmp_path / f"{name}.jsonl").read_bytes() == (folder / f"{name}.jsonl").read_bytes()
+        assert (tmp_path / f"{name}.parquet").read_bytes() == (folder / f"{name}.parquet").read_bytes()
 
 
 def test_a_prompt_that_does_not_fit_is_cut_at_the_left_and_counted(student, tmp_path):
@@ -322,9 +328,9 @@ def test_a_prompt_that_does_not_fit_is_cut_at_the_left_and_counted(student, tmp_
 
 
 def test_limit_keeps_the_first_of_each_subject(benchmarks):
-    kept = items("mmlu_medical", benchmarks.folder / "mmlu_medical.jsonl", "texts", 2)
+    kept = items("mmlu_medical", benchmarks.folder / "mmlu_medical.jsonl", Form("texts"), 2)
     assert [item.subject for item in kept] == ["anatomy"] * 2 + ["college_biology"] * 2 + ["medical_genetics"]
-    assert len(items("medqa", benchmarks.folder / "medqa.jsonl", "texts", 2)) == 2
+    assert len(items("medqa", benchmarks.folder / "medqa.jsonl", Form("texts"), 2)) == 2
 
 
 def test_prompts():
@@ -478,7 +484,7 @@ def test_bad_fields_are_refused(changes, says):
 def test_bad_rows_are_named(tmp_path, name, row, says):
     write(tmp_path, {name: [*ROWS[name][:2], row]})
     with pytest.raises(ValueError, match=says):
-        items(name, tmp_path / f"{name}.jsonl", "texts", None)
+        items(name, tmp_path / f"{name}.jsonl", Form("texts"), None)
 
 
 def test_what_cannot_be_scored_is_refused(student, benchmarks, tmp_path):
@@ -509,7 +515,9 @@ def test_local_benchmarks(tmp_path):
     made = local(Workspace(copy))
     assert made.items == {"humaneval": 164, "mbpp": 3, "medqa": 5}
     assert local(Workspace(copy)) == made
-    assert all(len(items(name, copy / f"{name}.jsonl", "texts", None)) == n for name, n in made.items.items())
+    assert all(
+        len(items(name, copy / f"{name}.jsonl", Form("texts"), None)) == n for name, n in made.items.items()
+    )
     with pytest.raises(ValueError, match=r"benchmarks.folder: .*pubmedqa.jsonl is missing"):
         LocalBenchmarks(folder=str(source), names=("pubmedqa",))(Workspace(copy))
     with pytest.raises(ValueError, match=r"sha256.mbpp: the items are"):
@@ -527,5 +535,5 @@ def test_local_benchmarks(tmp_path):
 def test_published_files_are_read_whole(tmp_path, name, count):
     folder = str(Path(os.environ["CLUSTER_BENCH_DATA"]) / "benchmarks")
     made = LocalBenchmarks(folder=folder, names=(name,))(Workspace(tmp_path))
-    read = items(name, tmp_path / f"{name}.jsonl", "letters", None)
+    read = items(name, tmp_path / f"{name}.jsonl", Form("letters"), None)
     assert made.items[name] == len(read) == count

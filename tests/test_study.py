@@ -94,7 +94,7 @@ def test_plan_says_what_is_there(finished):
     assert said.stdout.splitlines()[0] == "2 runs, 0 to make"
 
 
-STAGES = ["model.v1", "training.v1", "scores.v1"]
+STAGES = ["model.v1", "training.v1", "scores.v2"]
 
 
 def test_killed_in_any_stage_it_ends_with_the_same_bytes(finished, tmp_path):

@@ -25,6 +25,8 @@ STATEMENT = re.compile(
 
 def program(raw: str, item: Item, special: Sequence[str] = ()) -> str | None:
     """The program in a response, ready to be tested; None where there is nothing like one."""
+    if item.goes_on:
+        return item.signature + raw if raw.strip() else None
     text = _unfenced(_ended(raw.replace("\r\n", "\n"), special), item.entry)
     whole = _from_first_definition(text)
     body = _body(text) if item.signature else None

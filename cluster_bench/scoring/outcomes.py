@@ -1,7 +1,5 @@
-"""What became of each item: a record each, their counts, a warning where they look like a broken protocol."""
+"""What became of each item: a record each, their counts, a doubt where they look like a broken protocol."""
 
-import json
-import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +9,8 @@ from cluster_bench.scoring.benchmarks import BENCHMARKS, Item
 from cluster_bench.scoring.execution import Verdict
 from cluster_bench.scoring.extraction import program
 
-log = logging.getLogger(__name__)
-
-SUSPICIOUS = 0.05  # share of unparsed responses from which three of them are shown
+SUSPICIOUS = 0.05  # share of unparsed responses above which a score is doubted
+SHOWN = 3  # samples of a doubted score
 
 Record = dict[str, Any]
 
@@ -28,7 +25,7 @@ def record(sample: dict[str, Any], item: Item, cut: set[str], special: Sequence[
         return made | {"verdict": "passed" if chosen == item.answer else "wrong"}
     raw = str(sample["filtered_resps"][0])
     extracted = program(raw, item, special)
-    return made | {"raw": raw, "extracted": extracted, "verdict": "unparsed"}
+    return made | {"raw": raw, "extracted": extracted, "verdict": "unparsed", "detail": ""}
 
 
 def count(name: str, records: list[Record]) -> dict[str, int]:
@@ -38,14 +35,32 @@ def count(name: str, records: list[Record]) -> dict[str, int]:
     return {kind: found[kind] for kind in kinds} | {"prompt_cut": sum(one["prompt_cut"] for one in records)}
 
 
-def doubt(name: str, value: float, counts: dict[str, int], records: list[Record]) -> None:
-    """Show three responses where a score looks like a broken protocol rather than a weak model."""
-    if BENCHMARKS[name].kind == "code" and (value == 0 or counts["unparsed"] > SUSPICIOUS * len(records)):
-        doubtful = [r for r in records if r["verdict"] == "unparsed"] or records
-        shown = " | ".join(repr(one["raw"][:200]) for one in doubtful[:3])
-        log.warning("%s: %.3f, %d of %d unparsed: %s", name, value, counts["unparsed"], len(records), shown)
+def doubts(name: str, records: list[Record], asked: Sequence[Item], error: float) -> list[str]:
+    """Why a score may tell of a broken protocol rather than of the model, and three samples; else nothing.
+
+    That is a share of unparsed programs above 5%, no program that passed, or choices no better than chance:
+    less than two standard errors above one out of as many as there are.
+    """
+    passed = sum(one["verdict"] == "passed" for one in records) / len(records)
+    unparsed = [one for one in records if one["verdict"] == "unparsed"]
+    if BENCHMARKS[name].kind == "choice":
+        chance = sum(1 / len(item.choices) for item in asked) / len(asked)
+        why = f"{passed:.3f} is not above chance, {chance:.3f}" if passed <= chance + 2 * error else ""
+    elif len(unparsed) > SUSPICIOUS * len(records):
+        why = f"{len(unparsed)} of {len(records)} responses hold no program"
+    else:
+        why = "" if passed else "not one program passed"
+    shown = [f"item {one['item']}: {_short(one)}" for one in (unparsed or records)[:SHOWN]]
+    return [f"{name}: {why}", *shown] if why else []
+
+
+def _short(one: Record) -> str:
+    said = repr(one["raw"][:200]) if isinstance(one["raw"], str) else f"log-likelihoods {one['raw']}"
+    return f"{one['verdict']}, {said}"
 
 
 def write(file: Path, records: list[Record]) -> None:
-    """One JSON object a line."""
-    file.write_text("".join(json.dumps(one) + "\n" for one in records), encoding="utf-8")
+    """A Parquet file, a row per item, for paired tests between models."""
+    import pandas as pd
+
+    pd.DataFrame(records).to_parquet(file, index=False)
