@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a hostile program reads better on one line
-"""The sandbox: right programs pass, wrong ones fail, hostile ones gain nothing and leave nothing."""
+"""The sandbox: right programs pass, wrong ones fail; hostile ones are in test_hostile.py."""
 
 import json
 import os
@@ -32,103 +32,18 @@ def hidden(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sandbox(hidden):
-    with Sandbox(workers=2, timeout_s=3.0, memory_mb=512, hidden=[hidden]) as sandbox:
+    with Sandbox(workers=2, timeout_s=2.0, memory_mb=512, hidden=[hidden]) as sandbox:
         yield sandbox
-
-
-@pytest.fixture(scope="module")
-def hostile():
-    """The verdict on each hostile program; a right one comes last. Then: is anything left of them?"""
-    with Sandbox(workers=2, timeout_s=0.7, memory_mb=256) as impatient:
-        programs = [Program(text, TESTS, ("f",)) for text in HOSTILE.values()]
-        results = impatient.run([*programs, Program(RIGHT, TESTS)])
-        servers = [
-            child for child in psutil.Process().children() if "jail.server" in " ".join(child.cmdline())
-        ]
-        left = {server.pid: server.children(recursive=True) for server in servers}
-        names = [*HOSTILE, "right"]
-        return {name: result.verdict for name, result in zip(names, results, strict=True)}, left
 
 
 def verdict(sandbox, program, tests=TESTS):
     return sandbox.run([Program(program, tests, ("f",))])[0].verdict
 
 
-HOSTILE = {
-    "prints passed": WRONG + "print('passed')",
-    "exits with 0": "import sys\nsys.exit(0)",
-    "ends the process with 0": "import os\nos._exit(0)",
-    "ends the process in the call": "import os\ndef f(x):\n    os._exit(0)",
-    "raises its own AssertionError": "class AssertionError(Exception): pass\ndef f(x):\n    raise AssertionError",
-    "patches AssertionError": "import builtins\nbuiltins.AssertionError = type('E', (Exception,), {})\n"
-    + WRONG,
-    "patches exec and compile": "import builtins\nbuiltins.exec = builtins.compile = lambda *a, **k: None\n"
-    + WRONG,
-    "patches json": "import json\njson.loads = lambda *a, **k: {'nonce': 1}\njson.dumps = lambda *a, **k: '{}'\n"
-    + WRONG,
-    "equal to everything": "class All:\n    def __eq__(self, o): return True\n    def __hash__(self): return 1\n"
-    "def f(x):\n    return All()",
-    "an int equal to everything": "class All(int):\n    def __eq__(self, o): return True\n"
-    "    def __repr__(self): return '2'\ndef f(x):\n    return All(7)",
-    "walks frames": "import sys\ndef f(x):\n    g = sys._getframe()\n    while g:\n"
-    "        g.f_locals.update(nonce=0)\n        for k, v in list(g.f_globals.items()):\n"
-    "            if 'nonce' in k or 'verdict' in k: return v\n        g = g.f_back\n    return 0",
-    "searches the garbage collector": "import gc\ndef f(x):\n    for o in gc.get_objects():\n"
-    "        if isinstance(o, dict) and ('nonce' in o or 'tests' in o): return o.get('nonce')\n    return 0",
-    "writes to every descriptor": "import os\nfor fd in range(256):\n    try:\n"
-    '        os.write(fd, b\'{"verdict": "passed", "detail": "", "together": false}\\n\')\n'
-    "    except OSError: pass\n" + WRONG,
-    "speaks the protocol": "import json, os, struct\nfor m in ({'ready': True}, {'names': {'f': 2}}, {'value': 2}, {'nonce': 1}):\n"
-    "    b = json.dumps(m).encode()\n    os.write(3, struct.pack('<I', len(b)) + b)\n" + WRONG,
-    "claims a huge message": "import os\nos.write(3, b'\\xff\\xff\\xff\\xff')\nos.write(3, b'x' * 1000)\n"
-    + WRONG,
-    "answers with deep nesting": "import os, struct\nb = b'[' * 10**6\nos.write(3, struct.pack('<I', len(b)) + b)\n"
-    + WRONG,
-    "closes its descriptors": "import os\nos.closerange(0, 256)\n" + WRONG,
-    "replaces assert's helpers": "import unittest, builtins\nbuiltins.abs = lambda *a: 0\nbuiltins.isinstance = lambda *a: True\n"
-    + WRONG,
-    "tracing": "import sys\ndef t(frame, event, arg):\n    frame.f_trace_lines = False\n    return t\nsys.settrace(t)\n"
-    + WRONG,
-    "at exit": "import atexit, os\natexit.register(lambda: os.write(3, b'passed'))\n" + WRONG,
-    "a thread that goes on": "import threading, time\ndef g():\n    while True: time.sleep(0.01)\n"
-    "threading.Thread(target=g).start()\n" + WRONG,
-    "a daemon": "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
-    "        while True: time.sleep(0.1)\n    os._exit(0)\n" + WRONG,
-    "a fork bomb": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
-    "ignores signals": "import signal\nfor n in range(1, 65):\n    try: signal.signal(n, signal.SIG_IGN)\n"
-    "    except (OSError, ValueError): pass\nwhile True: pass",
-    "kills its parents": "import os, signal\nfor p in (0, 1, -1, os.getppid(), os.getpgid(0)):\n"
-    "    try: os.kill(p, signal.SIGKILL)\n    except OSError: pass\n" + WRONG,
-    "stops itself": "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)\nimport time\ntime.sleep(60)",
-    "segmentation fault": "import ctypes\nctypes.string_at(0)",
-    "takes all memory": "x = []\nwhile True:\n    x.append(bytearray(10**7))",
-    "a file without end": "with open('big', 'wb') as h:\n    while True: h.write(b'x' * 10**6)",
-    "output without end": "import sys\nwhile True:\n    sys.stdout.write('x' * 10**6)",
-    "an endless iterator": "import itertools\ndef f(x):\n    return itertools.repeat(0)",
-    "sleeps": "import time\ntime.sleep(60)",
-    "recursion": "def f(x):\n    return f(x)",
-    "a list that holds itself": "x = []\nx.append(x)\ndef f(y):\n    return x",
-    "many open files": "import os\nh = [os.open('/dev/null', os.O_RDONLY) for _ in range(10**5)]",
-    "waits for input": "f = input()",
-    "reads the tests from the parents": "import os\ndef f(x):\n    for p in os.listdir('/proc'):\n        if p.isdigit():\n"
-    "            s = open(f'/proc/{p}/cmdline').read()\n    return 0",
-    "gets its rights back": "import os\nfor call in (os.setuid, os.setgid, os.seteuid):\n"
-    "    try:\n        call(0)\n        def f(x): return x + 1\n    except OSError: pass\n"
-    "try: f\nexcept NameError:\n    def f(x): return 0",
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_no_hostile_program_passes(hostile, name):
-    assert hostile[0][name] in set(Verdict) - {Verdict.PASSED}
-
-
-def test_nothing_survives_and_it_still_serves(hostile):
-    verdicts, left = hostile
-    assert verdicts["right"] is Verdict.PASSED
-    assert len(left) >= 2
-    for children in left.values():  # process 1 of the server's namespace and the referee; no player
-        assert len(children) <= 2
+DAEMON = (
+    "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
+    "        while True: time.sleep(0.1)\n    os._exit(0)\n" + WRONG
+)
 
 
 def test_nothing_outside_is_written_and_no_answer_is_read(sandbox, hidden, tmp_path):
@@ -197,12 +112,19 @@ def test_the_environment_is_empty_and_the_verdict_repeats(sandbox, monkeypatch):
         ("def f(x): return True", "assert f(1) is True", Verdict.PASSED),
         ("def g(x): return x + 1\ndef f(h, x): return h(x)", "assert f(g, 1) == 2", Verdict.PASSED),
         ("def f(h, x): return h(x)", "assert f(lambda v: v + 1, 1) == 2", Verdict.PASSED),
+        ("def f(h, x):\n    return vars(h)['_peer'].ask(vars(h)['_number'], 'get', '__globals__')", "assert f(lambda v: v + 1, 1)", Verdict.WRONG),
+        ("class N:\n    pass\ndef f(n): return n.left.value", "n = N()\nn.left = N()\nn.left.value = 4\nassert f(n) == 4", Verdict.PASSED),
+        ("def f(x, kind): return isinstance(x, kind)", "assert f(1, int) and not f(1, str)", Verdict.PASSED),
+        ("def f(x): return {1: x}.values()", "assert list(f(2)) == [2] and len(f(2)) == 1", Verdict.PASSED),
+        ("from fractions import Fraction\ndef f(x): return Fraction(x, 2)", "assert f(1) == 0.5", Verdict.PASSED),
+        ("from decimal import Decimal\ndef f(x): return Decimal(x)", "assert f(1) == 1", Verdict.PASSED),
+        ("def f(x): return lambda y: x + y", "assert f(1)(2) == 3", Verdict.PASSED),
         ("class P:\n    def __init__(self, a): self.a = a\ndef f(p): return p.a", "assert f(P(3)) == 3", Verdict.PASSED),
         ("import numpy\ndef f(x): return numpy.float64(x) * 2", "assert f(2) == 4.0", Verdict.PASSED),
     ],
 )  # fmt: skip
 def test_verdicts(sandbox, program, tests, expected):
-    defines = ("f", "g", "sum") if "def sum" in program else ("f", "g")
+    defines = ("f", "g", "sum") if "def sum" in program else ("f", "g", "N", "P")
     assert sandbox.run([Program(program, tests, defines)])[0].verdict is expected
 
 
@@ -288,7 +210,7 @@ def test_without_a_part_of_the_isolation_it_refuses_unless_told(calls, says):
         f"assert forbid({calls!r})\n"
         "try:\n    Sandbox(1, 1.0, 512).__enter__()\nexcept ValueError as error:\n    print(error)\n"
         "with Sandbox(1, 1.0, 512, unsafe=True) as sandbox:\n    assert sandbox.missing\n"
-        f"    for text in ({RIGHT!r}, {WRONG!r}, {HOSTILE['a daemon']!r}):\n"
+        f"    for text in ({RIGHT!r}, {WRONG!r}, {DAEMON!r}):\n"
         f"        print(sandbox.run([Program(text, {TESTS!r})])[0].verdict)"
     )
     ran = subprocess.run(

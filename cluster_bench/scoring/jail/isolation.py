@@ -117,7 +117,7 @@ class Isolation:
             if self.root and any(not os.stat(way).st_mode & 1 for path in needed for way in _ways(path)):  # noqa: PTH116
                 self.missing.append("own user")
             return False
-        for folder in hidden:
+        for folder in [*hidden, "/dev/shm"]:
             if not _tmpfs(folder, RDONLY | NOSUID | NODEV, 1):
                 self.missing.append(f"hidden {folder}")
         if not self._cover_all_but(needed):
