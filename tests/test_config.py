@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from cluster_bench.benchmarks.local import FILES
 from cluster_bench.config import METHODS, build, machine, structure
 from cluster_bench.pipeline import plan, walk
 from cluster_bench.selection import SELECTORS
@@ -31,10 +30,8 @@ def rows_file(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def items_folder(tmp_path: Path) -> str:
-    for name in FILES.values():
-        (tmp_path / name).write_text('{"task_id": 11}\n')
-    return f"benchmarks.folder={tmp_path}"
+def items_folder() -> str:
+    return f"benchmarks.folder={Path(__file__).parent / 'data/benchmarks'}"
 
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS, ids=lambda v: v)

@@ -57,7 +57,7 @@ MBPP_PLUS = [
     for row in MBPP
 ]  # fmt: skip
 MEDQA = [
-    {"id": "1", "sent1": f"A patient is {state}. What helps?", "sent2": "", "label": label}
+    {"id": state, "sent1": f"A patient is {state}. What helps?", "sent2": "", "label": label}
     | {
         f"ending{i}": option
         for i, option in enumerate(["a warm bath", "cold water", "rest", "much sleep and tea"])

@@ -5,7 +5,8 @@ A method is a frozen dataclass that fills a workspace's folder and returns `Benc
 
 from collections.abc import Mapping
 
+from cluster_bench.benchmarks.hub import HubBenchmarks
 from cluster_bench.benchmarks.local import LocalBenchmarks
 from cluster_bench.benchmarks.toy import ToyBenchmarks
 
-BENCHMARKS: Mapping[str, type] = {"local": LocalBenchmarks, "toy": ToyBenchmarks}
+BENCHMARKS: Mapping[str, type] = {"hub": HubBenchmarks, "local": LocalBenchmarks, "toy": ToyBenchmarks}
