@@ -3,6 +3,7 @@
 The rows in data/benchmarks were written for these tests, in the published columns.
 """
 
+import dataclasses
 import json
 import os
 import re
@@ -14,14 +15,13 @@ from typing import Any
 
 import pytest
 
-from cluster_bench.artifacts import Benchmarks, Checkpoint, Workspace
+from cluster_bench.artifacts import Benchmarks, Checkpoint, Machine, Workspace
 from cluster_bench.benchmarks import BENCHMARKS as SOURCES
 from cluster_bench.benchmarks.fetch import Source, fetch
 from cluster_bench.benchmarks.published import FILES, PUBLISHED, pubmedqa_test_ids
 from cluster_bench.benchmarks.rows import content, digest, read
 from cluster_bench.config import build
-from cluster_bench.scoring import SCORERS
-from cluster_bench.scoring.benchmarks import BENCHMARKS, items
+from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, items
 from cluster_bench.scoring.execution import Program, Sandbox
 
 FOLDER = Path(__file__).parent / "data/benchmarks"
@@ -46,9 +46,9 @@ def test_the_table_covers_what_scoring_needs() -> None:
 
 def test_every_benchmark_has_a_few_items_of_our_own(local: Benchmarks) -> None:
     for name in FILES:
-        read_back = items(name, local.folder / f"{name}.jsonl", "letters", None)
+        read_back = items(name, local.folder / f"{name}.jsonl", Form(), None)
         assert 3 <= local.items[name] == len(read_back) <= 5
-    rights = {item.answer for item in items("medmcqa", local.folder / "medmcqa.jsonl", "texts", None)}
+    rights = {item.answer for item in items("medmcqa", local.folder / "medmcqa.jsonl", Form("texts"), None)}
     assert rights == {0, 1, 2, 3}
 
 
@@ -57,7 +57,7 @@ def test_their_canonical_solutions_pass_and_nothing_else_does(local: Benchmarks)
     wrong: list[Program] = []
     for name in ("humaneval", "humaneval_plus", "mbpp", "mbpp_plus"):
         file = local.folder / f"{name}.jsonl"
-        for item, row in zip(items(name, file, "texts", None), read(file), strict=True):
+        for item, row in zip(items(name, file, Form("texts"), None), read(file), strict=True):
             text = row.get("code") or row["prompt"] + row["canonical_solution"]
             right.append(Program(text, item.tests, item.defines))
             wrong.append(Program(re.sub(r"return .*", "return None", text), item.tests, item.defines))
@@ -96,11 +96,10 @@ def stranger(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
 
 
 def test_all_eight_are_scored_end_to_end(
-    tree: Callable[..., dict[str, Any]], local: Benchmarks, stranger: Checkpoint, tmp_path: Path
+    experiment: Callable[..., Any], local: Benchmarks, stranger: Checkpoint, tmp_path: Path
 ) -> None:
-    fields = {**tree()["scoring"], "benchmarks": tuple(FILES), "max_new_tokens": 4, "limit": None}
-    kind = fields.pop("kind")
-    scores = SCORERS[kind](**fields)(stranger, local, Workspace(tmp_path))
+    scoring = dataclasses.replace(experiment().scoring, benchmarks=tuple(FILES), max_new_tokens=4)
+    scores = scoring(stranger, local, Workspace(tmp_path, Machine(unsafe=True)))
     assert scores.items == local.items
     assert scores.values.keys() == FILES.keys()
     assert all(0 <= value <= 1 for value in scores.values.values())
@@ -164,7 +163,7 @@ def test_the_hubs_form_becomes_a_local_file(name: str, tmp_path: Path, monkeypat
     local = SOURCES["local"](folder=str(file.parent), names=(name,))
     assert local.sha256 == {name: found.sha256}  # so what is printed can be pinned
     made = local(Workspace(tmp_path))
-    assert len(items(name, tmp_path / f"{name}.jsonl", "letters", None)) == made.items[name] == len(rows)
+    assert len(items(name, tmp_path / f"{name}.jsonl", Form(), None)) == made.items[name] == len(rows)
 
 
 def test_half_a_file_is_not_what_was_published(tmp_path: Path) -> None:
