@@ -1,7 +1,6 @@
 # ruff: noqa: E501 - a hostile program reads better on one line
 """The sandbox: right programs pass, wrong ones fail; hostile ones are in test_hostile.py."""
 
-import json
 import os
 import re
 import socket
@@ -144,28 +143,12 @@ def programs(problems, mutate=lambda text: text):
 def test_humaneval_solutions_pass_and_broken_ones_do_not(sandbox):
     problems = canonical()
     assert len(problems) == 164
-    start = time.perf_counter()
     right = sandbox.run(programs(problems))
-    seconds = time.perf_counter() - start
     assert [
         p["task_id"] for p, r in zip(problems, right, strict=True) if r.verdict is not Verdict.PASSED
     ] == []
-    assert len(problems) / seconds > 20 or os.getloadavg()[0] > 2
     wrong = sandbox.run(programs(problems[::4], lambda text: "    return None\n"))
     assert {result.verdict for result in wrong} == {Verdict.WRONG}
-
-
-@pytest.mark.real
-@pytest.mark.skipif("CLUSTER_BENCH_DATA" not in os.environ, reason="needs CLUSTER_BENCH_DATA")
-def test_mbpp_solutions_pass():
-    from cluster_bench.scoring.benchmarks import items
-
-    file = Path(os.environ["CLUSTER_BENCH_DATA"]) / "benchmarks" / "mbpp.jsonl"
-    codes = [json.loads(line)["code"] for line in file.read_text().splitlines()]
-    asked = items("mbpp", file, "texts", None)
-    with Sandbox(workers=2, timeout_s=20.0, memory_mb=1024) as patient:
-        results = patient.run([Program(c, i.tests, i.defines) for c, i in zip(codes, asked, strict=True)])
-    assert [n + 1 for n, result in enumerate(results) if result.verdict is not Verdict.PASSED] == []
 
 
 def test_a_sandbox_that_misjudges_is_refused(monkeypatch):
