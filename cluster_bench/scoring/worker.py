@@ -71,10 +71,10 @@ class Worker:
         """One program. ValueError where its tests cannot be run."""
         ours, theirs = socket.socketpair()  # the paper, which only the referee reads
         with ours:
-            with theirs:
+            with theirs, contextlib.suppress(OSError):  # no server
                 order = ORDER.pack(timeout_s, "numpy" in program.text or "numpy" in program.tests)
                 socket.send_fds(self._control, [order], [theirs.fileno()])
-            with contextlib.suppress(OSError):  # a referee that is gone: the server tells
+            with contextlib.suppress(OSError):  # no referee, which the server tells
                 send(ours, {"program": program.text, "tests": program.tests, "defines": program.defines})
             end = self._control.recv(1)
             if not end:
