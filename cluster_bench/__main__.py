@@ -21,6 +21,7 @@ from cluster_bench.launch.meeting import lead
 from cluster_bench.launch.nodes import Nodes
 from cluster_bench.launch.slurm import Slurm, prepare_sweep
 from cluster_bench.pipeline import plan
+from cluster_bench.record import Record
 from cluster_bench.study import Cell
 
 
@@ -133,7 +134,9 @@ def _experiment(cell: Cell) -> None:
         return
     _refuse_what_cannot_fit([cell])
     store.get(cell.run.scores)
-    _show(cell.tree, [studies.record_of("", cell)])
+    records = [studies.record_of("", cell)]
+    _refuse_doubtful(records, cell.tree["confirmed"])
+    _show(cell.tree, records)
 
 
 def _study(tree: dict[str, Any], overrides: Sequence[str]) -> None:
@@ -149,6 +152,7 @@ def _study(tree: dict[str, Any], overrides: Sequence[str]) -> None:
     failed = studies.make(missing, study["jobs"])
     records = [studies.record_of(study["name"], cell) for cell in cells if cell.is_made]
     if records:
+        _refuse_doubtful(records, tree["confirmed"])
         from cluster_bench import report
         from cluster_bench.report import contamination
 
@@ -159,6 +163,22 @@ def _study(tree: dict[str, Any], overrides: Sequence[str]) -> None:
     if failed:
         print("\n".join([f"error: {len(failed)} of {len(cells)} runs failed:", *failed]), file=sys.stderr)
         sys.exit(2 if all(isinstance(error, ValueError) for error in failed.values()) else 1)
+
+
+def _refuse_doubtful(records: Sequence[Record], confirmed: Sequence[str]) -> None:
+    """No table of scores that look like a broken protocol, until somebody has looked at them."""
+    doubtful = [record for record in records if record.doubts and record.method not in confirmed]
+    if doubtful:
+        said = [
+            f"{record.method} {record.dataset} seed {record.seed}, " + "\n    ".join(lines)
+            for record in doubtful
+            for lines in record.doubts.values()
+        ]
+        names = ",".join(dict.fromkeys([*confirmed, *(record.method for record in doubtful)]))
+        raise ValueError(
+            "\n  ".join(["scores that look broken:", *said])
+            + f"\nlook at the samples; where it is the model that is weak, confirm with confirmed=[{names}]"
+        )
 
 
 def _show_modelled(cfg: Any) -> None:

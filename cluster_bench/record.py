@@ -39,6 +39,10 @@ class Record:
     contaminated: dict[str, int] = field(
         default_factory=dict
     )  # benchmark -> items that share 13 words in a row with a row trained on
+    doubts: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # benchmark -> why its score is doubted, samples
+    noise: dict[str, dict[str, float]] = field(default_factory=dict)  # benchmark -> items, spread, changed
 
     @property
     def total_seconds(self) -> float:

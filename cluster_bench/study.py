@@ -36,7 +36,7 @@ from cluster_bench.store import Store
 CONF = Path(__file__).parents[1] / "conf"
 OPTIONS = "options"  # where a tree keeps which option of each group was chosen
 # The overrides that are a study's own; the others are its cells'.
-OF_THE_STUDY = ("study=", "study.", "tracking=", "tracking.", "launcher=", "launcher.", "plan=")
+OF_THE_STUDY = ("study=", "study.", "confirmed=", "tracking=", "tracking.", "launcher=", "launcher.", "plan=")
 
 log = logging.getLogger(__name__)
 
@@ -233,6 +233,8 @@ def record_of(name: str, cell: Cell) -> Record:
         items=scores.items,
         counts=scores.counts,
         protocols=scores.protocols,
+        doubts=scores.doubts,
+        noise=scores.noise,
         versions=scores.versions,
         machine=store.record(run.checkpoint)["machine"],
         contaminated={name: seen[name] for name in scores.values},

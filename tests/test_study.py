@@ -128,7 +128,7 @@ def survivors(folder: Path) -> list[str]:
 def contents(folder: Path) -> dict[str, str]:
     """Hash of every file of every finished artefact, measured seconds and logs apart."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".lock"]
-    skip = ("logs", "hydra", "studies", "record.json", "torchrun.log", "timing.jsonl")
+    skip = ("answers", "logs", "hydra", "studies", "record.json", "torchrun.log", "timing.jsonl")
     kept = [path for path in files if not any(part in skip for part in path.relative_to(folder).parts)]
     return {str(path.relative_to(folder)): _hash(path, folder) for path in kept}
 

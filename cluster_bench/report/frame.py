@@ -18,13 +18,21 @@ GROUPS = (
     "items",
     "count",
     "contaminated",
+    "noise",
     "config",
     "address",
     "protocol",
     "version",
     "machine",
 )
-NOT_PARAMETERS = ("store", "plan", "study", "tracking", "launcher")  # of the configuration: not what is run
+NOT_PARAMETERS = (
+    "store",
+    "plan",
+    "study",
+    "tracking",
+    "launcher",
+    "confirmed",
+)  # of the configuration: not what is run
 
 
 def frame(records: Sequence[Record]) -> pd.DataFrame:
@@ -50,6 +58,7 @@ def _row(record: Record, names: Sequence[str]) -> dict[str, Any]:
         record.items,
         record.counts,
         record.contaminated,
+        record.noise,
         {name: value for name, value in record.config.items() if name not in NOT_PARAMETERS},
         record.addresses,
         record.protocols,

@@ -97,6 +97,9 @@ def lines(records: Sequence[Record]) -> list[Line]:
     """
     if not records:
         raise ValueError("records: there are none to report; run the study first")
+    backends = {record.config.get("scoring", {}).get("backend", "transformers") for record in records}
+    if len(backends) > 1:
+        raise ValueError(f"scoring.backend: {' and '.join(sorted(backends))} in one table; report them apart")
     constant = dict(set.intersection(*(set(record.overrides.items()) for record in records)))
     groups: dict[tuple[str, str, str, tuple[tuple[str, str], ...]], dict[int, Record]] = {}
     for record in _distinct(records):

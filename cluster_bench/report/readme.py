@@ -28,6 +28,8 @@ def page(records: Sequence[Record], title: str, command: str = "") -> str:
         _differences(records),
         "## What was asked and how it was answered",
         _answers(records),
+        *_noise(records),
+        *_doubts(records),
         "## Where and how it was measured",
         _machine(records),
         _measured(records),
@@ -106,6 +108,34 @@ def _answers(records: Sequence[Record]) -> str:
             shown = [str(sum(total)) if total else NONE for total in totals]
             rows.append((dataset, name, _joined(items), *shown, _joined(protocols)))
     return "\n".join(["Answers of all different runs together.", "", *map(_line, rows)])
+
+
+def _noise(records: Sequence[Record]) -> list[str]:
+    """How far scores move by the batch and its order alone, where that was measured."""
+    rows = [
+        _line((run.dataset, run.method, str(run.seed), name, f"{of['items']:g}", f"{100 * of['spread']:.1f}"))
+        + f" {of['changed']:g} |"
+        for run in records
+        for name, of in run.noise.items()
+    ]
+    if not rows:
+        return []
+    said = (
+        "The first items asked in four ways, two batch sizes by two orders: the largest accuracy minus the "
+        "smallest, and the items whose verdict is not the same in all four. A smaller difference is none."
+    )
+    head = "| dataset | method | seed | benchmark | items | spread (points) | items changed |"
+    return ["## Noise floor", "\n".join([said, "", head, f"| {'--- | ' * 4}---: | ---: | ---: |", *rows])]
+
+
+def _doubts(records: Sequence[Record]) -> list[str]:
+    """Scores that look like a broken protocol and were confirmed."""
+    said = dict.fromkeys(
+        f"- {run.method}, {run.dataset}, seed {run.seed}: {of[0]}"
+        for run in records
+        for of in run.doubts.values()
+    )
+    return ["## Doubted scores", "\n".join(["Looked at, and confirmed.", "", *said])] if said else []
 
 
 def _joined(values: Collection[str]) -> str:

@@ -42,7 +42,7 @@ class Questions:
     max_new_tokens: int
     dtype: str
     backend: str
-    limit: int | None  # items of each benchmark and subject
+    limit: int | dict[str, int] | None  # items of each benchmark and subject
     first: int | None = None  # of these items
     seed: int = 0
 

@@ -192,12 +192,18 @@ def items(name: str, file: Path, form: Form, limit: int | None) -> list[Item]:
     return kept
 
 
+def limit_of(limit: int | Mapping[str, int] | None, name: str) -> int | None:
+    """The limit of a benchmark, where each may have its own; none where it is not named."""
+    return limit.get(name) if isinstance(limit, Mapping) else limit
+
+
 def dataset(**metadata: Any) -> dict[str, Any]:
     """What the task files give to lm-eval: the items as a data set with one split."""
     from datasets import Dataset
 
     name, folder = str(metadata["benchmark"]), Path(metadata["folder"])
     form = Form(metadata["options"], metadata["prompts"])
-    rows = items(name, folder / f"{name}.jsonl", form, metadata["limit"])[: metadata["first"]]
+    limit = limit_of(metadata["limit"], name)
+    rows = items(name, folder / f"{name}.jsonl", form, limit)[: metadata["first"]]
     columns = [{"prompt": row.prompt, "choices": list(row.choices), "answer": row.answer} for row in rows]
     return {"test": Dataset.from_list(columns)}

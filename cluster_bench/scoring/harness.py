@@ -22,13 +22,14 @@ from pydantic.dataclasses import dataclass
 from cluster_bench.artifacts import STRICT, Benchmarks, Checkpoint, Machine, Scores, Workspace
 from cluster_bench.scoring.accuracy import accuracy
 from cluster_bench.scoring.asking import Asked, Loaded, Questions, ask, load
-from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item, items
+from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item, items, limit_of
 from cluster_bench.scoring.execution import Program, Result, Sandbox
 from cluster_bench.scoring.extraction import program
 from cluster_bench.scoring.noise import Noise, floor
 from cluster_bench.scoring.outcomes import Record, count, doubts, record, write
 
 PROTOCOL = "v2"
+SHARE = 64  # items for each process at least: fewer are sooner asked than a process has started
 
 
 @dataclass(frozen=True, config=STRICT)
@@ -43,7 +44,7 @@ class LmEval:
     batch_size: int  # fixed: scores move with the shape of the batch
     max_new_tokens: int  # of a generated program
     options: Literal["letters", "texts"]  # what a chat says: the letter of an option, or the option
-    limit: int | None  # items per benchmark (and subject), the first ones; null for all
+    limit: int | dict[str, int] | None  # items per benchmark (and subject), the first ones; null for all
     timeout_s: float  # per program
     memory_mb: int  # per program
     dtype: Literal["float32", "bfloat16"]
@@ -59,13 +60,17 @@ class LmEval:
         for name in ("batch_size", "max_new_tokens", "timeout_s", "memory_mb"):
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
-        if self.limit is not None and self.limit < 2:
-            raise ValueError(f"limit must be at least 2 or null, got {self.limit}")
+        limits = self.limit if isinstance(self.limit, dict) else dict.fromkeys(self.benchmarks, self.limit)
+        for name, limit in limits.items():
+            if name not in self.benchmarks:
+                raise ValueError(f"limit: {name} is not one of the benchmarks {', '.join(self.benchmarks)}")
+            if limit is not None and limit < 2:
+                raise ValueError(f"limit must be at least 2 or null, got {limit}")
         if self.noise and self.noise.batch_size == self.batch_size:
             raise ValueError(f"noise.batch_size must be another than batch_size, {self.batch_size}")
 
     def __call__(self, checkpoint: Checkpoint, benchmarks: Benchmarks, work: Workspace) -> Scores:
-        asked = {name: self._items(name, benchmarks, self.limit) for name in self.benchmarks}
+        asked = {name: self._items(name, benchmarks) for name in self.benchmarks}
         _import_heavy()
         questions = self._questions(checkpoint, benchmarks, work)
         loaded = load(questions)
@@ -122,13 +127,13 @@ class LmEval:
             limit=self.limit,
         )
 
-    def _items(self, name: str, benchmarks: Benchmarks, limit: int | None) -> list[Item]:
+    def _items(self, name: str, benchmarks: Benchmarks) -> list[Item]:
         if name not in benchmarks.items:
             raise ValueError(
                 f"scoring.benchmarks: there are no items for {name}, only for {', '.join(benchmarks.items)}"
             )
         form = Form(self.options, self.prompts)
-        return items(name, benchmarks.folder / f"{name}.jsonl", form, limit)
+        return items(name, benchmarks.folder / f"{name}.jsonl", form, limit_of(self.limit, name))
 
     def _protocol(self, name: str) -> str:
         """All that decides what is measured, in one line: rows of a table must agree on it."""
@@ -142,7 +147,8 @@ class LmEval:
             chat = "words" if benchmark.form == "context" else self.options
             said = chat if self.prompts == "chat" else chat.replace("texts", "letters")
             how = f"loglikelihood-sum of {said}" + (" macro" if benchmark.macro else "")
-        first = "" if self.limit is None else f" first={self.limit}"
+        limit = limit_of(self.limit, name)
+        first = "" if limit is None else f" first={limit}"
         return f"{shared} {how} batch={self.batch_size} {self.dtype}{first}"
 
     def _records(
@@ -154,7 +160,9 @@ class LmEval:
         def said(prompt: str, text: str) -> None:
             judge.look_at(prompt, text, special)
 
-        answered: Asked = ask(questions, loaded, said, work.folder, work.machine.processes)
+        total = sum(map(len, judge.asked.values()))
+        processes = min(work.machine.processes, max(1, total // SHARE))
+        answered: Asked = ask(questions, loaded, said, work.folder, processes)
         records = {
             name: [record(one, judge.asked[name][one["doc_id"]], answered.cut, special) for one in samples]
             for name, samples in answered.samples.items()
