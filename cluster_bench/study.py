@@ -24,9 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Int64
 
 from cluster_bench.config import machine, structure
 from cluster_bench.contamination.seen import items as items_seen
+from cluster_bench.contamination.seen import rows as rows_seen
 from cluster_bench.machine import die_with_parent
 from cluster_bench.pipeline import Run, walk
 from cluster_bench.progress import progress
@@ -194,6 +196,14 @@ def _make_cell(tree: Mapping[str, Any]) -> None:
         raise
 
 
+def contaminated(run: Run, store: Store, rows: Int64[np.ndarray, " rows"]) -> dict[str, int]:
+    """How many items of each benchmark share 13 words in a row with those rows of the corpus trained on."""
+    found = store.get(run.contamination)
+    if run.decontaminated:  # whose rows are numbered anew
+        rows = np.setdiff1d(np.arange(len(store.get(run.corpus))), rows_seen(found))[rows]
+    return items_seen(found, among=rows)
+
+
 def record_of(name: str, cell: Cell) -> Record:
     """What a finished cell says of itself. Reads the store, makes nothing but what is missing."""
     run, tree = cell.run, cell.tree
@@ -205,9 +215,7 @@ def record_of(name: str, cell: Cell) -> Record:
     spent += features.seconds + clusters.seconds
     trained = selection.rows if checkpoint.steps else selection.rows[:0]  # the base model saw none
     distinct = np.unique(trained)
-    seen = items_seen(store.get(run.contamination), among=tokens.rows[distinct])
-    if run.decontaminated:  # whose rows have other numbers, and by its make share nothing with an item
-        seen = dict.fromkeys(seen, 0)
+    seen = contaminated(run, store, tokens.rows[distinct])
     return Record(
         study=name,
         **{group: tree[OPTIONS][group] for group in ("method", "model", "dataset")},

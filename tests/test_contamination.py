@@ -22,7 +22,7 @@ from cluster_bench.contamination.words import TEXTS, words
 from cluster_bench.pipeline import walk
 from cluster_bench.report.contamination import pairs, write
 from cluster_bench.scoring.benchmarks import BENCHMARKS
-from cluster_bench.study import Cell, store_of
+from cluster_bench.study import Cell, contaminated, store_of
 
 WORDS = st.sampled_from(["a", "b", "c"])  # so few that runs of several words occur
 TEXT = st.lists(st.lists(WORDS, max_size=14).map(" ".join), max_size=3)
@@ -42,15 +42,13 @@ def longest(row: list[str], item: list[str]) -> int:
     return best
 
 
-@given(
-    st.lists(TEXT, max_size=6), st.lists(TEXT, max_size=6), st.integers(2, 5), st.sampled_from([4, 1 << 16])
-)
-def test_the_pairs_are_those_of_a_slow_search(rows, items, n, chunk):
-    before, overlap.CHUNK = overlap.CHUNK, chunk
-    try:
+@given(st.lists(TEXT, max_size=6), st.lists(TEXT, max_size=6), st.integers(2, 5), st.booleans())
+def test_the_pairs_are_those_of_a_slow_search(rows, items, n, in_pieces):
+    with pytest.MonkeyPatch.context() as patch:
+        if in_pieces:
+            patch.setattr(overlap, "CHUNK", 8)
+            patch.setattr(overlap, "MATCHES", 2)
         found = overlaps(rows, items, n)
-    finally:
-        overlap.CHUNK = before
     every = {(r, i): longest(row, item) for r, row in enumerate(rows) for i, item in enumerate(items)}
     expected = [(r, i, run) for (r, i), run in sorted(every.items()) if run >= n]
     assert list(zip(found.row.tolist(), found.item.tolist(), found.run.tolist(), strict=True)) == expected
@@ -58,6 +56,15 @@ def test_the_pairs_are_those_of_a_slow_search(rows, items, n, chunk):
         said = [word for part in rows[row] for word in (*words(part), "")]
         shared = " ".join(said[start : start + run])
         assert any(shared in " ".join(words(part)) for part in items[item])
+
+
+def test_what_nearly_every_text_shares_is_refused(monkeypatch):
+    monkeypatch.setattr(overlap, "PAIRS", 24)
+    texts = [["one and the same form of words"]] * 5
+    with pytest.raises(
+        ValueError, match=r"contamination\.shortest: over 24 pairs .* share 3 words; raise it"
+    ):
+        overlaps(texts, texts, 3)
 
 
 def test_case_punctuation_and_layout_do_not_count():
@@ -156,6 +163,11 @@ def test_the_corpus_in_the_walk_shares_nothing_once_decontaminated(tree, store, 
     before = store.get(run.contamination)
     clean, benchmarks = store.get(run.decontaminated), store.get(run.benchmarks)
     dropped = seen.rows(before)
+    plain = walk(structure(tree(f"store={store.root}")))
+    every, none = np.arange(len(store.get(run.corpus))), dict.fromkeys(benchmarks.items, 0)
+    assert contaminated(plain, store, every) == seen.items(before) != none
+    assert contaminated(plain, store, np.setdiff1d(every, dropped)) == none
+    assert contaminated(run, store, np.arange(len(clean))) == none
     assert 0 < len(dropped) == len(store.get(run.corpus)) - len(clean)
     assert len(seen.rows(DETECTORS["ngrams"](shortest=13)(clean, benchmarks), 13)) == 0
     cell = Cell({}, whole)

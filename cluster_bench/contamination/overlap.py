@@ -14,8 +14,11 @@ from jaxtyping import Bool, Int64, UInt64
 
 from cluster_bench.artifacts import Array
 from cluster_bench.contamination.words import words
+from cluster_bench.progress import progress
 
-CHUNK = 1 << 16  # words looked up at a time: memory is bounded by what this many words match
+CHUNK = 1 << 16  # words looked up at a time
+MATCHES = 1 << 23  # n-grams matched at a time, above which a chunk is halved: about 1 GB
+PAIRS = 100_000_000  # above which the list is of no use to anyone
 BITS = 22  # of the table that tells most n-grams that occur nowhere
 MIX = (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)  # of SplitMix64
 
@@ -47,9 +50,22 @@ class Index:
 
 
 def overlaps(rows: Sequence[Text], items: Sequence[Text], n: int) -> Overlaps:
-    """Every pair of a row and an item with at least `n` words in a row in common."""
+    """Every pair of a row and an item with at least `n` words in a row in common.
+
+    ValueError where PAIRS of them do: then what they share is the form of the texts.
+    """
     index = _index(items, n)
-    found = [_chunk(index, rows[first:last], first) for first, last in _chunks(rows)]
+    found: list[tuple[Any, ...]] = []
+    pairs = 0
+    with progress("contamination", len(rows), "rows") as advance:
+        for first, last in _chunks(rows):
+            found += _chunk(index, rows[first:last], first)
+            pairs += len(found[-1][0])
+            if pairs > PAIRS:
+                raise ValueError(
+                    f"contamination.shortest: over {PAIRS} pairs of row and item share {n} words; raise it"
+                )
+            advance(last - first)
     return Overlaps(*(np.concatenate([part[i] for part in found]) for i in range(4)))
 
 
@@ -116,10 +132,14 @@ def _slots(hashes: UInt64[Array, " x"]) -> UInt64[Array, " x"]:
     return hashes >> np.uint64(64 - BITS)
 
 
-def _chunk(index: Index, rows: Sequence[Text], first: int) -> tuple[Any, Any, Any, Any]:
+def _chunk(index: Index, rows: Sequence[Text], first: int) -> list[tuple[Any, ...]]:
     """Row, item, longest run and its start of the pairs of some rows, the first of which is row `first`."""
     ids, row, starts = _ids(rows, index.vocabulary)
-    place, other = _matches(index, ids)
+    place, left, count = _found(index, ids)
+    half = len(rows) // 2
+    if half and count.sum() > MATCHES:
+        return [*_chunk(index, rows[:half], first), *_chunk(index, rows[half:], first + half)]
+    place, other = _matches(index, ids, place, left, count)
     order = np.lexsort((place, place - other))  # along the diagonals: one after the other in both
     place, other = place[order], other[order]
     goes_on = (np.diff(place) == 1) & (np.diff(other) == 1)
@@ -129,16 +149,25 @@ def _chunk(index: Index, rows: Sequence[Text], first: int) -> tuple[Any, Any, An
     order = np.lexsort((place, -run, of_item, of_row))
     place, run, of_row, of_item = place[order], run[order], of_row[order], of_item[order]
     is_new = (np.diff(of_row, prepend=-1) != 0) | (np.diff(of_item, prepend=-1) != 0)
-    return of_row[is_new] + first, of_item[is_new], run[is_new], (place - starts[of_row])[is_new]
+    return [(of_row[is_new] + first, of_item[is_new], run[is_new], (place - starts[of_row])[is_new])]
 
 
-def _matches(index: Index, ids: Int64[Array, " words"]) -> tuple[Array, Array]:
-    """Place in the rows and place in the items of every n-gram that both have."""
+def _found(index: Index, ids: Int64[Array, " words"]) -> tuple[Array, Array, Array]:
+    """Place of each n-gram that may be some item's; where in the index such a one begins, and how many."""
     hashes, place = _grams(ids, index.n)
     likely = index.table[_slots(hashes)]
-    hashes, place = hashes[likely], place[likely]
-    left = np.searchsorted(index.hashes, hashes, "left")
-    count = np.searchsorted(index.hashes, hashes, "right") - left
+    left = np.searchsorted(index.hashes, hashes[likely], "left")
+    return place[likely], left, np.searchsorted(index.hashes, hashes[likely], "right") - left
+
+
+def _matches(
+    index: Index,
+    ids: Int64[Array, " words"],
+    place: Int64[Array, " grams"],
+    left: Int64[Array, " grams"],
+    count: Int64[Array, " grams"],
+) -> tuple[Array, Array]:
+    """Place in the rows and place in the items of every n-gram that both have."""
     place = np.repeat(place, count)
     within = np.arange(len(place)) - np.repeat(np.cumsum(count) - count, count)
     other = index.places[np.repeat(left, count) + within]
