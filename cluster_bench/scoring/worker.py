@@ -40,20 +40,12 @@ class Worker:
             "hidden": [str(path.resolve()) for path in hidden if path.is_dir()],
             "packages": [str(Path(numpy.origin).parents[1])] if numpy and numpy.origin else [],
         }
+        package = str(Path(__file__).parent)
         self._control, theirs = socket.socketpair()
         # -I would ignore PYTHONHASHSEED, on which the order of sets rests; the environment is ours anyway.
         with theirs:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-s",
-                    "-S",
-                    "-P",
-                    "-c",
-                    START,
-                    str(Path(__file__).parent),
-                    json.dumps(request),
-                ],
+                [sys.executable, *["-s", "-S", "-P", "-c"], START, package, json.dumps(request)],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env=ENVIRONMENT,

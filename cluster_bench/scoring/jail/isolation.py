@@ -11,29 +11,11 @@ from typing import Any
 
 from . import calls
 
-NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = (
-    0x20000,
-    0x4000000,
-    0x8000000,
-    0x10000000,
-    0x20000000,
-    0x40000000,
-)
+NEWNS, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET = 1 << 17, 1 << 26, 1 << 27, 1 << 28, 1 << 29, 1 << 30
 PDEATHSIG, DUMPABLE, SUBREAPER = 1, 4, 36  # prctl
 RDONLY, NOSUID, NODEV, REMOUNT, BIND, RECURSIVE, PRIVATE, DETACH = 1, 2, 4, 32, 4096, 16384, 1 << 18, 2
-SYSTEM = {
-    "bin",
-    "dev",
-    "etc",
-    "lib",
-    "lib32",
-    "lib64",
-    "nix",
-    "proc",
-    "sbin",
-    "sys",
-    "usr",
-}  # all that programs see
+# what programs see of /, with Python and an empty folder
+SYSTEM = {"bin", "dev", "etc", "lib", "lib32", "lib64", "nix", "proc", "sbin", "sys", "usr"}
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
