@@ -100,7 +100,7 @@ class Isolation:
                 self.missing.append("own user")
             return False
         for folder in [*hidden, "/dev/shm"]:
-            if not _tmpfs(folder, RDONLY | NOSUID | NODEV, 1):
+            if os.path.isdir(folder) and not _tmpfs(folder, RDONLY | NOSUID | NODEV, 1):  # noqa: PTH112
                 self.missing.append(f"hidden {folder}")
         if not self._cover_all_but(needed):
             self.missing.append("own user" if self.root else "covered files")
