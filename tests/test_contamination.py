@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import random
 import subprocess
 import sys
@@ -18,11 +19,11 @@ from cluster_bench.config import structure
 from cluster_bench.contamination import DETECTORS, overlap, seen
 from cluster_bench.contamination.decontaminate import Decontaminate
 from cluster_bench.contamination.overlap import overlaps
-from cluster_bench.contamination.words import TEXTS, words
+from cluster_bench.contamination.words import TEXTS, item_parts, words
 from cluster_bench.pipeline import walk
 from cluster_bench.report.contamination import pairs, write
 from cluster_bench.scoring.benchmarks import BENCHMARKS
-from cluster_bench.study import Cell, contaminated, store_of
+from cluster_bench.study import CONF, Cell, contaminated, store_of
 
 WORDS = st.sampled_from(["a", "b", "c"])  # so few that runs of several words occur
 TEXT = st.lists(st.lists(WORDS, max_size=14).map(" ".join), max_size=3)
@@ -157,6 +158,16 @@ def test_decontamination_changes_no_address_unless_asked_for(tree) -> None:
     assert asked.scores.key != plain.scores.key
 
 
+@pytest.mark.parametrize("option", [path.stem for path in sorted((CONF / "dataset").glob("[!_]*.yaml"))])
+def test_every_corpus_can_be_decontaminated(option: str, tree, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"instruction": "Add.", "output": "3"}) + "\n")
+    path = [f"dataset.path={tmp_path / 'rows.jsonl'}"] if option == "jsonl" else []
+    run = walk(structure(tree(f"dataset={option}", "dataset.decontaminate=true", *path)))
+    assert run.decontaminated is not None
+    assert run.decontaminated.parents == (run.corpus, run.contamination)
+    assert "decontaminate" not in run.corpus.recipe["spec"]
+
+
 def test_the_corpus_in_the_walk_shares_nothing_once_decontaminated(tree, store, tmp_path: Path) -> None:
     whole = tree("dataset.decontaminate=true", f"store={store.root}")
     run = walk(structure(whole))
@@ -201,3 +212,26 @@ def test_many_rows_are_looked_through_in_little_time() -> None:
     found = overlaps(rows, items, 8)
     assert time.process_time() - start < 20
     assert (found.row.tolist(), found.item.tolist(), found.run.tolist()) == ([7], [77], [50])
+
+
+@pytest.mark.real
+@pytest.mark.skipif("CLUSTER_BENCH_DATA" not in os.environ, reason="needs CLUSTER_BENCH_DATA")
+@pytest.mark.parametrize("n", [8, 13])
+def test_on_real_rows_the_pairs_are_those_of_sets_of_ngrams(n: int) -> None:
+    data = Path(os.environ["CLUSTER_BENCH_DATA"])
+    lines = (data / "train/code_alpaca_4k.jsonl").read_text().split("\n")[:-1]
+    rows = [(row["instruction"] + "\n" + row["input"], row["output"]) for row in map(json.loads, lines)]
+    items = item_parts("mbpp", data / "benchmarks/mbpp.jsonl")
+
+    def grams(text) -> set[tuple[str, ...]]:
+        said = map(words, text)
+        return {tuple(part[i : i + n]) for part in said for i in range(len(part) - n + 1)}
+
+    having: dict[tuple[str, ...], set[int]] = {}
+    for number, item in enumerate(items):
+        for gram in grams(item):
+            having.setdefault(gram, set()).add(number)
+    expected = {(r, i) for r, row in enumerate(rows) for gram in grams(row) for i in having.get(gram, ())}
+    found = overlaps(rows, items, n)
+    assert set(zip(found.row.tolist(), found.item.tolist(), strict=True)) == expected
+    assert len(expected) == len(found.row) > 0

@@ -1,6 +1,7 @@
 """What `make data` runs: `python -m cluster_bench.benchmarks [--folder F] [--from F] [name ...]`."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ def command() -> None:
         "--from", type=Path, dest="copies", help="a folder of files or of hub repositories, not the hub"
     )
     given = parser.parse_args()
+    for library in ("HUB", "DATASETS"):  # one bar is enough
+        os.environ.setdefault(f"HF_{library}_DISABLE_PROGRESS_BARS", "1")
     names: list[str] = given.names or list(PUBLISHED)
     found: dict[str, Fetched] = {}
     failed: list[str] = []
