@@ -189,7 +189,9 @@ class Scores:
     versions: dict[str, str]
     seconds: float
     doubts: dict[str, list[str]] = dataclasses.field(default_factory=dict[str, list[str]])  # why, and samples
-    noise: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict[str, dict[str, float]])
+    noise: dict[str, dict[str, float | int]] = dataclasses.field(
+        default_factory=dict[str, dict[str, float | int]]
+    )
 
 
 def save(artifact: object, folder: Path) -> None:

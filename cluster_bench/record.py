@@ -42,7 +42,9 @@ class Record:
     doubts: dict[str, list[str]] = field(
         default_factory=dict
     )  # benchmark -> why its score is doubted, samples
-    noise: dict[str, dict[str, float]] = field(default_factory=dict)  # benchmark -> items, spread, changed
+    noise: dict[str, dict[str, float | int]] = field(
+        default_factory=dict
+    )  # benchmark -> items, spread, changed
 
     @property
     def total_seconds(self) -> float:

@@ -64,7 +64,7 @@ def test_every_option_is_short_and_says_where_it_comes_from(group, option):
 def test_kinds_files_and_classes_belong_together(group):
     texts = [path.read_text() for path in (CONF / group).glob("*.yaml")]
     alone = [text for text in texts if "\ndefaults:" not in text]  # the others build on one of these
-    used = {re.search(r"^kind: (\w+)", text, re.MULTILINE)[1] for text in alone}
+    used = {re.search(r"^ *kind: (\w+)", text, re.MULTILINE)[1] for text in alone}
     assert used <= set(METHODS[group])
 
 

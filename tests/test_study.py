@@ -94,6 +94,18 @@ def test_plan_says_what_is_there(finished):
     assert said.stdout.splitlines()[0] == "2 runs, 0 to make"
 
 
+def test_scores_that_look_broken_stop_the_table_until_confirmed(finished):
+    """After 40 steps the base model knows nothing: this study's own file confirms its two methods."""
+    before = contents(finished / "results")
+    refused = subprocess.run(command(finished, "confirmed=[full]"), capture_output=True, text=True)
+    assert refused.returncode == 2
+    assert "error: scores that look broken:\n  cluster_paper toy_oss seed 0, " in refused.stderr
+    assert refused.stderr.count("item ") >= 3
+    assert refused.stderr.rstrip().endswith("confirm with confirmed=[full,cluster_paper]")
+    assert not refused.stdout
+    assert contents(finished / "results") == before
+
+
 STAGES = ["model.v1", "training.v1", "scores.v2"]
 
 

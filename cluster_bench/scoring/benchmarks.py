@@ -169,7 +169,7 @@ def items(name: str, file: Path, form: Form, limit: int | None) -> list[Item]:
     benchmark = BENCHMARKS[name]
     kept: list[Item] = []
     of_subject: dict[str, int] = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(file.read_text(encoding="utf-8").rstrip("\n").split("\n"), 1):
         try:
             row = json.loads(line)
             missing = [column for column in benchmark.columns if column not in row]

@@ -28,7 +28,7 @@ def floor(
     questions: Questions,
     records: Mapping[str, list[Record]],
     answer: Callable[[Questions], dict[str, list[Record]]],
-) -> dict[str, dict[str, float]]:
+) -> dict[str, dict[str, float | int]]:
     """Ask the first items again in the three other ways of two batch sizes and two orders.
 
     Per benchmark: `items`, `spread` (the largest accuracy minus the smallest, in [0, 1]), and `changed`
@@ -39,7 +39,7 @@ def floor(
     ways = [(noise.batch_size, 0), (questions.batch_size, noise.seed), (noise.batch_size, noise.seed)]
     few = replace(questions, first=noise.items)
     again = [answer(replace(few, batch_size=batch, seed=seed)) for batch, seed in ways]
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, dict[str, float | int]] = {}
     for name in questions.benchmarks:
         passed = [[one["verdict"] == "passed" for one in run[name]] for run in again]
         same = [one["item"] for one in again[0][name]]

@@ -37,7 +37,7 @@ class Worker:
         request = {
             "folder": str(folder),
             "limits": limits,
-            "hidden": [str(path.resolve()) for path in hidden if path.is_dir()],
+            "hidden": [str(path) for path in _outermost(hidden)],
             "packages": [str(Path(numpy.origin).parents[1])] if numpy and numpy.origin else [],
         }
         package = str(Path(__file__).parent)
@@ -86,3 +86,9 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def _outermost(folders: Sequence[Path]) -> list[Path]:
+    """The folders that are there and do not lie in another of them, which hides them as well."""
+    there = {path.resolve() for path in folders if path.is_dir()}
+    return sorted(path for path in there if not there & set(path.parents))
