@@ -86,7 +86,7 @@ class Engine(_HFLM):
         found: dict[tuple[str, str], tuple[float, bool]] = {}
         for context, options in asked.items():
             known = questions[context] in self.answers
-            said = self.answers[questions[context]] if known else [(float("-inf"), False)] * len(options)
+            said = self.answers[questions[context]] if known else [(0.0, False)] * len(options)
             found |= {
                 (context, option): (float(log), bool(greedy))
                 for option, (log, greedy) in zip(options, said, strict=True)
