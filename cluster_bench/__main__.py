@@ -159,6 +159,8 @@ def _study(tree: dict[str, Any], overrides: Sequence[str]) -> None:
         again = f"python -m cluster_bench {' '.join(overrides)}"
         report.write(records, Path(study["results"]), study["title"], again)
         contamination.write([cell for cell in cells if cell.is_made], Path(study["results"]))
+        if study.get("items"):
+            studies.copy_items([cell for cell in cells if cell.is_made], Path(study["results"]))
         _show(tree, records)
     if failed:
         print("\n".join([f"error: {len(failed)} of {len(cells)} runs failed:", *failed]), file=sys.stderr)

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -202,6 +203,15 @@ def contaminated(run: Run, store: Store, rows: Int64[np.ndarray, " rows"]) -> di
     if run.decontaminated:  # whose rows are numbered anew
         rows = np.setdiff1d(np.arange(len(store.get(run.corpus))), rows_seen(found))[rows]
     return items_seen(found, among=rows)
+
+
+def copy_items(cells: Sequence[Cell], folder: Path) -> None:
+    """Put what became of each item beside a study's tables: `items/<cell>/<benchmark>.parquet`."""
+    for cell in cells:
+        to = folder / "items" / ",".join(f"{name}={value}" for name, value in cell.chosen.items())
+        to.mkdir(parents=True, exist_ok=True)
+        for file in store_of(cell.tree).path(cell.run.scores).glob("*.parquet"):
+            shutil.copyfile(file, to / file.name)
 
 
 def record_of(name: str, cell: Cell) -> Record:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from cluster_bench.bench import loops, safety
+from cluster_bench.bench import loops, safety, scoring
 from cluster_bench.bench.balance import OURS, RANDOM, TOKENS, idle_by_allocation
 from cluster_bench.bench.clock import Reading, interleaved
 from cluster_bench.bench.inputs import base, rows
@@ -53,6 +53,14 @@ def test_both_loops_have_the_same_losses_and_one_pads(tmp_path):
     np.testing.assert_allclose(one, padded, rtol=1e-5)
     np.testing.assert_allclose(fast, padded, rtol=1e-5)
     assert [arm.padding for arm in arms] == [pytest.approx(0.5, abs=0.3), 0, 0]
+
+
+def test_many_questions_at_once_change_no_answer(tmp_path, monkeypatch):
+    for name, value in {"QUESTIONS": 6, "PLACES": 4, "MOST": 5, "ROWS": 2}.items():
+        monkeypatch.setattr(scoring, name, value)
+    found = {line.figure.strip(): line.value for line in scoring.lines(base(tmp_path), rounds=1)}
+    assert found["the same answers"] == found["the same choices"] == 1
+    assert all(value > 0 for value in found.values())
 
 
 def test_a_snapshot_is_taken_and_priced(tmp_path):

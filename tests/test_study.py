@@ -35,7 +35,15 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_smoke_study_ends_in_a_table_and_a_figure(finished):
-    names = {"scores.csv", "table.md", "table.tex", "frontier.svg", "frontier.png", "README.md"}
+    names = {
+        "scores.csv",
+        "contamination.csv",
+        "table.md",
+        "table.tex",
+        "frontier.svg",
+        "frontier.png",
+        "README.md",
+    }
     assert names <= {path.name for path in (finished / "results").iterdir()}
     with (finished / "results/scores.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -43,6 +51,12 @@ def test_the_smoke_study_ends_in_a_table_and_a_figure(finished):
     assert all(float(row["train_seconds"]) > 0 for row in rows)
     assert all(int(row["processes"]) == 2 for row in rows)
     assert "cluster_paper" in (finished / "said").read_text()
+    kept = {path.relative_to(finished / "results/items") for path in finished.glob("results/items/*/*")}
+    assert kept == {
+        Path(f"method={method}/{name}.parquet")
+        for method in ("cluster_paper", "full")
+        for name in ("humaneval", "humaneval_plus", "mbpp", "mbpp_plus")
+    }
 
 
 def test_cluster_paper_trains_on_fewer_rows_and_pays_for_its_features(finished):

@@ -1,4 +1,4 @@
-"""Measure and print targets 7 to 10 and 14; exits 0 whatever the verdicts are."""
+"""Measure and print targets 7 to 11 and 14; exits 0 whatever the verdicts are."""
 
 import os
 import tempfile
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from cluster_bench.artifacts import Model, Tokens
-from cluster_bench.bench import safety, saving
+from cluster_bench.bench import safety, saving, scoring
 from cluster_bench.bench.balance import OURS, idle_by_allocation
 from cluster_bench.bench.clock import interleaved
 from cluster_bench.bench.inputs import base, rows
@@ -63,6 +63,7 @@ def report(model: Model, tokens: Tokens) -> None:
         Line("9", "largest relative difference of a step's loss", gap, "<= 0.0001", ""),
         *saving.lines(times, chosen, tokens, waits[4]),
         *safety.lines(arms["padded"]),
+        *scoring.lines(model, ROUNDS // 3),
     ]
     print("\n".join(line.text(off <= GATE) for line in lines))
 
