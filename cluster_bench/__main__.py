@@ -13,16 +13,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cluster_bench import study as studies
 from cluster_bench.artifacts import Machine
+from cluster_bench.cells import CONF, Cell, compose, remembered_cells, resolve, store_of, study_tree
 from cluster_bench.config import build, machine
 from cluster_bench.launch import LAUNCHERS
 from cluster_bench.launch.meeting import lead
 from cluster_bench.launch.nodes import Nodes
 from cluster_bench.launch.slurm import Slurm, prepare_sweep
 from cluster_bench.pipeline import plan
-from cluster_bench.record import Record
-from cluster_bench.study import Cell
+from cluster_bench.study import copy_items, make, record_of
 
 
 def command() -> None:
@@ -41,9 +40,9 @@ def command() -> None:
     is_study = any(argument.startswith("study=") for argument in arguments)
     try:
         if is_study:
-            _start(studies.study_tree(arguments), arguments)
+            _start(study_tree(arguments), arguments)
         else:
-            run(*studies.compose(arguments), arguments)
+            run(*compose(arguments), arguments)
     except Exception as error:
         from hydra.errors import HydraException
         from omegaconf.errors import OmegaConfBaseException
@@ -68,7 +67,7 @@ def with_hydra() -> None:
         except ValueError as error:
             _refuse(str(error).strip())
 
-    hydra.main(version_base="1.3", config_path=str(studies.CONF), config_name="config")(task)()
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")(task)()
 
 
 def run(cfg: Any, options: Mapping[str, str], overrides: Sequence[str], in_sweep: bool = False) -> None:
@@ -79,7 +78,7 @@ def run(cfg: Any, options: Mapping[str, str], overrides: Sequence[str], in_sweep
     if cfg.plan and on_gpus:
         _show_modelled(cfg)
     try:
-        tree = studies.resolve(cfg, options)
+        tree = resolve(cfg, options)
     except MissingMandatoryValue as error:
         if not (cfg.plan and on_gpus):
             raise
@@ -119,7 +118,7 @@ def _on_nodes(nodes: Nodes, tree: dict[str, Any], overrides: Sequence[str], in_s
 
 
 def _cells(tree: dict[str, Any], overrides: Sequence[str]) -> list[Cell]:
-    return studies.remembered_cells(tree, overrides) if tree["study"] else [Cell({}, tree)]
+    return remembered_cells(tree, overrides) if tree["study"] else [Cell({}, tree)]
 
 
 def _largest(tree: dict[str, Any], overrides: Sequence[str]) -> Machine:
@@ -128,20 +127,22 @@ def _largest(tree: dict[str, Any], overrides: Sequence[str]) -> Machine:
 
 
 def _experiment(cell: Cell) -> None:
-    store = studies.store_of(cell.tree)
+    store = store_of(cell.tree)
     print(plan(cell.run, store))
     if cell.tree["plan"]:
         return
     _refuse_what_cannot_fit([cell])
     store.get(cell.run.scores)
-    records = [studies.record_of("", cell)]
-    _refuse_doubtful(records, cell.tree["confirmed"])
+    records = [record_of("", cell)]
+    from cluster_bench.report import doubts
+
+    doubts.refuse(records, cell.tree["confirmed"])
     _show(cell.tree, records)
 
 
 def _study(tree: dict[str, Any], overrides: Sequence[str]) -> None:
     study = tree["study"]
-    cells = studies.remembered_cells(tree, overrides)
+    cells = remembered_cells(tree, overrides)
     missing = [cell for cell in cells if not cell.is_made]
     if tree["plan"]:
         print(f"{len(cells)} runs, {len(missing)} to make")
@@ -149,38 +150,23 @@ def _study(tree: dict[str, Any], overrides: Sequence[str]) -> None:
             print(f"{'have' if cell.is_made else 'make'}  {cell.run.scores.key}  {cell.chosen}")
         return
     _refuse_what_cannot_fit(missing)
-    failed = studies.make(missing, study["jobs"])
-    records = [studies.record_of(study["name"], cell) for cell in cells if cell.is_made]
+    failed = make(missing, study["jobs"])
+    records = [record_of(study["name"], cell) for cell in cells if cell.is_made]
     if records:
-        _refuse_doubtful(records, tree["confirmed"])
         from cluster_bench import report
-        from cluster_bench.report import contamination
+        from cluster_bench.report import contamination, doubts
+
+        doubts.refuse(records, tree["confirmed"])
 
         again = f"python -m cluster_bench {' '.join(overrides)}"
         report.write(records, Path(study["results"]), study["title"], again)
         contamination.write([cell for cell in cells if cell.is_made], Path(study["results"]))
         if study.get("items"):
-            studies.copy_items([cell for cell in cells if cell.is_made], Path(study["results"]))
+            copy_items([cell for cell in cells if cell.is_made], Path(study["results"]))
         _show(tree, records)
     if failed:
         print("\n".join([f"error: {len(failed)} of {len(cells)} runs failed:", *failed]), file=sys.stderr)
         sys.exit(2 if all(isinstance(error, ValueError) for error in failed.values()) else 1)
-
-
-def _refuse_doubtful(records: Sequence[Record], confirmed: Sequence[str]) -> None:
-    """No table of scores that look like a broken protocol, until somebody has looked at them."""
-    doubtful = [record for record in records if record.doubts and record.method not in confirmed]
-    if doubtful:
-        said = [
-            f"{record.method} {record.dataset} seed {record.seed}, " + "\n    ".join(lines)
-            for record in doubtful
-            for lines in record.doubts.values()
-        ]
-        names = ",".join(dict.fromkeys([*confirmed, *(record.method for record in doubtful)]))
-        raise ValueError(
-            "\n  ".join(["scores that look broken:", *said])
-            + f"\nlook at the samples; where it is the model that is weak, confirm with confirmed=[{names}]"
-        )
 
 
 def _show_modelled(cfg: Any) -> None:
@@ -196,7 +182,7 @@ def _show_modelled(cfg: Any) -> None:
 def _refuse_what_cannot_fit(cells: Sequence[Cell]) -> None:
     for cell in cells:
         on_gpus = cell.tree["hardware"]["device"] == "cuda"
-        if on_gpus and not studies.store_of(cell.tree).has(cell.run.checkpoint):
+        if on_gpus and not store_of(cell.tree).has(cell.run.checkpoint):
             from cluster_bench.cost.plan import refuse
 
             refuse(cell.tree)

@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> Store:
 @pytest.fixture(scope="session")
 def tree() -> Callable[..., dict[str, Any]]:
     """Compose the real configuration, with overrides as on the command line."""
-    from cluster_bench.study import compose, resolve
+    from cluster_bench.cells import compose, resolve
 
     return lambda *overrides: resolve(*compose(overrides))
 

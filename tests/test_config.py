@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from cluster_bench.cells import CONF, cells
 from cluster_bench.config import METHODS, build, machine, structure
 from cluster_bench.pipeline import plan, walk
 from cluster_bench.selection import SELECTORS
 from cluster_bench.store import Store
-from cluster_bench.study import CONF, cells
 
 GROUPS = sorted(path.name for path in CONF.iterdir() if path.is_dir() and path.name != "hydra")
 OPTIONS = [(group, path.stem) for group in GROUPS for path in sorted((CONF / group).glob("[!_]*.yaml"))]

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_bench.artifacts import Benchmarks, Contamination, Corpus, load, save
+from cluster_bench.cells import CONF, Cell, store_of
 from cluster_bench.config import structure
 from cluster_bench.contamination import DETECTORS, overlap, seen
 from cluster_bench.contamination.decontaminate import Decontaminate
@@ -23,7 +24,7 @@ from cluster_bench.contamination.words import TEXTS, item_parts, words
 from cluster_bench.pipeline import walk
 from cluster_bench.report.contamination import pairs, write
 from cluster_bench.scoring.benchmarks import BENCHMARKS
-from cluster_bench.study import CONF, Cell, contaminated, store_of
+from cluster_bench.study import contaminated
 
 WORDS = st.sampled_from(["a", "b", "c"])  # so few that runs of several words occur
 TEXT = st.lists(st.lists(WORDS, max_size=14).map(" ".join), max_size=3)

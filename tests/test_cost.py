@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from omegaconf import OmegaConf
 
+from cluster_bench.cells import compose
 from cluster_bench.cost import disk
 from cluster_bench.cost.compute import CHECKPOINTING, EAGER, Loop, train_seconds
 from cluster_bench.cost.devices import DEVICES, GIB
@@ -25,7 +26,6 @@ from cluster_bench.cost.plan import refuse, text
 from cluster_bench.cost.setting import loop, setting
 from cluster_bench.cost.shapes import SHAPES, Shape, shape_of
 from cluster_bench.cost.table import FOLDER, files, rows
-from cluster_bench.study import compose
 
 ROOT = Path(__file__).parents[1]
 LLAMA2_7B, LLAMA2_13B = SHAPES["meta-llama/Llama-2-7b-hf"], SHAPES["meta-llama/Llama-2-13b-hf"]

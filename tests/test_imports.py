@@ -13,7 +13,19 @@ METHODS = [
     "corpora", "models", "tokens", "features", "clusters", "selection", "allocation", "training",
     "benchmarks", "contamination", "scoring",
 ]  # fmt: skip
-AFTER = ["torch", "store", "config", "pipeline", "study", "report", "tracking", "cost", "bench", "__main__"]
+AFTER = [
+    "torch",
+    "store",
+    "config",
+    "pipeline",
+    "cells",
+    "study",
+    "report",
+    "tracking",
+    "cost",
+    "bench",
+    "__main__",
+]
 LIGHT = ["clusters", "selection", "allocation"]
 
 
@@ -50,7 +62,7 @@ def test_numpy_stages_need_no_torch(group):
 
 
 def test_laying_out_a_run_imports_nothing_heavy():
-    code = "import sys; from cluster_bench.study import compose; import cluster_bench.pipeline; "
+    code = "import sys; from cluster_bench.cells import compose; import cluster_bench.pipeline; "
     code += "print([m for m in ('torch', 'transformers', 'pandas', 'sklearn', 'wandb') if m in sys.modules])"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "[]"

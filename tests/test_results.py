@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_bench.study import cells
+from cluster_bench.cells import cells
 
 SCORES = Path(__file__).parents[1] / "results/toy/main/scores.csv"
 DATASETS = ("toy_oss", "toy_evol", "toy_medinstruct")

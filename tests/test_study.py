@@ -79,7 +79,7 @@ def test_again_with_everything_cached_makes_nothing_and_is_quick(finished):
 
 COMPOSED = """
 import sys
-from cluster_bench.study import study_tree
+from cluster_bench.cells import study_tree
 tree = study_tree(sys.argv[1:])
 print(tree["study"]["name"], tree["launcher"]["kind"], "hydra" in sys.modules)
 """

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
+from cluster_bench.cells import store_of
 from cluster_bench.config import structure
 from cluster_bench.cost.compute import Loop
 from cluster_bench.cost.devices import DEVICES, GIB, Device, detect
@@ -13,7 +14,6 @@ from cluster_bench.cost.memory import Memory, train_memory
 from cluster_bench.cost.setting import Setting, setting
 from cluster_bench.cost.stages import Cost, costs
 from cluster_bench.pipeline import walk
-from cluster_bench.study import store_of
 
 GPUS = (4, 8)
 NONE = "—"

@@ -50,7 +50,7 @@ def settings() -> dict[tuple[str, str], Setting]:
     """The paper's protocol on full data, from the presets of the configuration."""
     from omegaconf import OmegaConf
 
-    from cluster_bench.study import compose
+    from cluster_bench.cells import compose
 
     found: dict[tuple[str, str], Setting] = {}
     for dataset, model, training in BLOCKS:

@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from cluster_bench.artifacts import Benchmarks, Contamination, Corpus
+from cluster_bench.cells import Cell, compose, resolve, store_of
 from cluster_bench.config import structure
 from cluster_bench.contamination.seen import WORDS, items, rows, shared
 from cluster_bench.contamination.words import words
 from cluster_bench.pipeline import walk
-from cluster_bench.study import Cell, compose, resolve, store_of
 
 FILE = "contamination.csv"
 COLUMNS = ("dataset", "benchmark", "item", "row", "words", "text")

@@ -6,25 +6,22 @@ raw response, the program in it and the verdict.
 """
 
 import importlib
-import os
 import platform
 import shutil
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic.dataclasses import dataclass
 
-from cluster_bench.artifacts import STRICT, Benchmarks, Checkpoint, Machine, Scores, Workspace
+from cluster_bench.artifacts import STRICT, Benchmarks, Checkpoint, Scores, Workspace
 from cluster_bench.scoring.accuracy import accuracy
 from cluster_bench.scoring.asking import Asked, Loaded, Questions, ask, load
 from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item, items, limit_of
-from cluster_bench.scoring.execution import Program, Result, Sandbox
-from cluster_bench.scoring.extraction import program
+from cluster_bench.scoring.judging import Judge
 from cluster_bench.scoring.noise import Noise, floor
 from cluster_bench.scoring.outcomes import Record, count, doubts, record, write
 
@@ -76,7 +73,7 @@ class LmEval:
         loaded = load(questions)
         start = time.perf_counter()
         hidden = (benchmarks.folder, work.folder, questions.answers, _canonical())
-        with _Judge(asked, self, work.machine, hidden) as judge:
+        with Judge(asked, self.timeout_s, self.memory_mb, work.machine, hidden) as judge:
             records = self._records(questions, loaded, judge, work)
             noise = floor(self.noise, questions, records, lambda q: self._records(q, loaded, judge, work))
             missing = judge.missing
@@ -152,7 +149,7 @@ class LmEval:
         return f"{shared} {how} batch={self.batch_size} {self.dtype}{first}"
 
     def _records(
-        self, questions: Questions, loaded: Loaded, judge: "_Judge", work: Workspace
+        self, questions: Questions, loaded: Loaded, judge: Judge, work: Workspace
     ) -> dict[str, list[Record]]:
         """A record per item: what the model said, and whether that was right."""
         special = loaded.tokenizer.all_special_tokens
@@ -169,71 +166,6 @@ class LmEval:
         }
         judge.judge(records)
         return records
-
-
-class _Judge:
-    """The sandbox, where programs run as soon as they are generated, each text once."""
-
-    def __init__(
-        self, asked: Mapping[str, list[Item]], how: LmEval, machine: Machine, hidden: tuple[Path, ...]
-    ) -> None:
-        self.asked, self.missing = asked, "not used"
-        self._code = {
-            (name, number): item
-            for name, of in asked.items()
-            if BENCHMARKS[name].kind == "code"
-            for number, item in enumerate(of)
-        }
-        self._places: dict[str, list[tuple[str, int]]] = {}
-        for place, item in self._code.items():
-            self._places.setdefault(item.prompt, []).append(place)
-        self._running: dict[Program, Future[Result]] = {}
-        workers = max(1, min(machine.processes * machine.threads, os.cpu_count() or 1))
-        self._sandbox = Sandbox(workers, how.timeout_s, how.memory_mb, hidden, unsafe=machine.unsafe)
-
-    def __enter__(self) -> "_Judge":
-        if self._code:
-            self._sandbox.__enter__()
-            missing = ", ".join(self._sandbox.missing)
-            self.missing = f"without {missing}" if missing else "complete"
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        if self._code:
-            self._sandbox.__exit__(*raised)
-
-    def look_at(self, prompt: str, text: str, special: list[str]) -> None:
-        """Start what was said to a prompt, for every item that asks so."""
-        for place in self._places.get(prompt, ()):
-            extracted = program(text, self._code[place], special)
-            if extracted is not None:
-                self._start(self._program(place, extracted))
-
-    def judge(self, records: Mapping[str, list[Record]]) -> None:
-        """Put the verdicts into the records, when all programs have ended."""
-        found = [
-            (one, self._program((name, one["item"]), one["extracted"]))
-            for name, of in records.items()
-            for one in of
-            if one.get("extracted") is not None
-        ]
-        if not found:
-            return
-        for _, one in found:
-            self._start(one)
-        programs = list(dict.fromkeys(one for _, one in found))
-        results = self._sandbox.settle(programs, [self._running[one] for one in programs])
-        verdicts = dict(zip(programs, results, strict=True))
-        for one, text in found:
-            one["verdict"], one["detail"] = str(verdicts[text].verdict), verdicts[text].detail
-
-    def _start(self, one: Program) -> None:
-        if one not in self._running:
-            self._running[one] = self._sandbox.submit(one)
-
-    def _program(self, place: tuple[str, int], text: str) -> Program:
-        item = self._code[place]
-        return Program(text, item.tests, item.defines)
 
 
 def _canonical() -> Path:
