@@ -65,7 +65,7 @@ def walk(exp: Experiment) -> Run:
     selection = node("selection.v1", Selection, exp.selection, tokens, clusters)
     allocation = node("allocation.v1", Allocation, exp.allocation, tokens, clusters, selection)
     checkpoint = job("training.v1", Checkpoint, exp.training, tokens, model, allocation)
-    scores = job("scores.v2", Scores, exp.scoring, checkpoint, benchmarks)
+    scores = job("scores.v3", Scores, exp.scoring, checkpoint, benchmarks)
     before = (corpus, benchmarks, contamination, clean)
     return Run(*before, model, tokens, features, clusters, selection, allocation, checkpoint, scores)
 

@@ -212,7 +212,8 @@ def test_noise_counts_items_and_spread(tmp_path):
     assert found == {"medqa": {"items": 3, "spread": pytest.approx(2 / 3), "changed": 2}}
 
 
-CHOICES = [items_of("medqa", MEDQA[0])] * 40
+CHOICES = [items_of("medqa", {**MEDQA[0], "label": n % 4, "ending0": str(n)}) for n in range(40)]
+ALL_YES = [items_of("pubmedqa", PUBMEDQA[0])] * 40
 PROGRAMS = [items_of("humaneval", HUMANEVAL[0])] * 40
 
 
@@ -221,6 +222,7 @@ PROGRAMS = [items_of("humaneval", HUMANEVAL[0])] * 40
     [
         ("medqa", CHOICES, ["passed"] * 10 + ["wrong"] * 30, "0.250 is not above chance, 0.250"),
         ("medqa", CHOICES, ["wrong"] * 40, "0.000 is not above chance"),
+        ("pubmedqa", ALL_YES, ["passed"] * 30 + ["wrong"] * 10, "0.750 is not above chance, 1.000"),
         ("medqa", CHOICES, ["passed"] * 30 + ["wrong"] * 10, ""),
         ("humaneval", PROGRAMS, ["wrong"] * 40, "not one program passed"),
         ("humaneval", PROGRAMS, ["passed"] * 37 + ["unparsed"] * 3, "3 of 40 responses hold no program"),

@@ -134,7 +134,7 @@ def test_the_given_templates_end_where_the_answer_begins(name: str, published: P
 
     option: Any = OmegaConf.load(Path(__file__).parents[1] / "conf" / "model" / f"{name}.yaml")
     tokenizer: Any = AutoTokenizer.from_pretrained(published)
-    tokenizer.bos_token, tokenizer.chat_template = "<bos>", option.template
+    tokenizer.bos_token, tokenizer.chat_template = "<bos>", option.model.template
     ask = {"role": "user", "content": "Add one."}
     asked = tokenizer.apply_chat_template([ask], add_generation_prompt=True, tokenize=False)
     whole = tokenizer.apply_chat_template([ask, {"role": "assistant", "content": "x + 1"}], tokenize=False)

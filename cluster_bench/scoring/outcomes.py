@@ -38,20 +38,29 @@ def count(name: str, records: list[Record]) -> dict[str, int]:
 def doubts(name: str, records: list[Record], asked: Sequence[Item], error: float) -> list[str]:
     """Why a score may tell of a broken protocol rather than of the model, and three samples; else nothing.
 
-    That is a share of unparsed programs above 5%, no program that passed, or choices no better than chance:
-    less than two standard errors above one out of as many as there are.
+    That is a share of unparsed programs above 5%, no program that passed, or choices less than two standard
+    errors above what chance, or always the same answer, would give.
     """
     passed = sum(one["verdict"] == "passed" for one in records) / len(records)
     unparsed = [one for one in records if one["verdict"] == "unparsed"]
     if BENCHMARKS[name].kind == "choice":
-        chance = sum(1 / len(item.choices) for item in asked) / len(asked)
-        why = f"{passed:.3f} is not above chance, {chance:.3f}" if passed <= chance + 2 * error else ""
+        least = _without_reading(asked)
+        why = f"{passed:.3f} is not above chance, {least:.3f}" if passed <= least + 2 * error else ""
     elif len(unparsed) > SUSPICIOUS * len(records):
         why = f"{len(unparsed)} of {len(records)} responses hold no program"
     else:
         why = "" if passed else "not one program passed"
     shown = [f"item {one['item']}: {_short(one)}" for one in (unparsed or records)[:SHOWN]]
     return [f"{name}: {why}", *shown] if why else []
+
+
+def _without_reading(asked: Sequence[Item]) -> float:
+    """The accuracy of choosing at random or, where all items have the same choices, always the best one."""
+    random = sum(1 / len(item.choices) for item in asked) / len(asked)
+    if len({item.choices for item in asked}) > 1:
+        return random
+    [(_, most)] = Counter(item.answer for item in asked).most_common(1)
+    return max(random, most / len(asked))
 
 
 def _short(one: Record) -> str:
