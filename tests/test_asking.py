@@ -1,4 +1,3 @@
-# pyright: basic
 """How models are asked: nothing twice, by several processes as by one, as lm-eval asks; doubts and noise."""
 
 import dataclasses
@@ -7,12 +6,13 @@ from pathlib import Path
 import lm_eval.tasks
 import numpy as np
 import pytest
-from test_scoring import (  # noqa: F401  # noqa: F401
+from test_scoring import (  # noqa: F401
     HUMANEVAL,
     MBPP,
     MEDMCQA,
     MEDQA,
     MMLU,
+    PUBMEDQA,
     benchmarks,
     items_of,
     loaded,
