@@ -1,6 +1,8 @@
 """How models are asked: nothing twice, by several processes as by one, as lm-eval asks; doubts and noise."""
 
 import dataclasses
+import json
+import os
 from pathlib import Path
 
 import lm_eval.tasks
@@ -129,31 +131,52 @@ def own_task(name: str, file: Path, folder: Path):
     return manager.load([f"own_{name}"])
 
 
-@pytest.mark.parametrize("name", list(OWN))
-def test_a_plain_text_is_scored_as_lm_eval_scores_its_own_task(name, student, loaded, tmp_path, monkeypatch):  # noqa: F811
+def agree(name: str, rows: list[dict], model, checkpoint: Checkpoint, folder: Path) -> None:
     """Same model, same items: the same prompts, item by item the same choice, the same accuracy."""
     from lm_eval.evaluator import evaluate
     from lm_eval.models.huggingface import HFLM
 
-    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
-    rows = {
-        "medmcqa": MEDMCQA,
-        "medqa": MEDQA,
-        "mmlu_medical": [r for r in MMLU if r["subject"] == "anatomy"],
-    }[name]
-    given = write(tmp_path, {name: rows})
-    ours = scorer(benchmarks=(name,), prompts="completion", batch_size=3)(student, given, Workspace(tmp_path))
-    model, tokenizer = loaded
-    lm = HFLM(model, tokenizer=tokenizer, batch_size=1, add_bos_token=True)
-    own = evaluate(lm, own_task(name, tmp_path / f"{name}.jsonl", tmp_path), bootstrap_iters=0)
+    given = write(folder, {name: rows})
+    ours = scorer(benchmarks=(name,), prompts="completion", batch_size=3)(
+        checkpoint, given, Workspace(folder)
+    )
+    lm = HFLM(model[0], tokenizer=model[1], batch_size=1, add_bos_token=True)
+    own = evaluate(lm, own_task(name, folder / f"{name}.jsonl", folder), bootstrap_iters=0)
     samples = sorted(own["samples"][f"own_{name}"], key=lambda sample: sample["doc_id"])
-    for row, record, sample in zip(rows, records(tmp_path, name), samples, strict=True):
+    for row, record, sample in zip(rows, records(folder, name), samples, strict=True):
         item = BENCHMARKS[name].item(row, Form("letters", "completion"))
         assert sample["arguments"][0] == (item.prompt, item.choices[0])
         logs = [log for log, _ in sample["filtered_resps"]]
         np.testing.assert_allclose(record["raw"], logs, rtol=1e-4, atol=1e-4)
         assert (record["chosen"] == item.answer) == sample["acc"]
     assert ours.values[name] == pytest.approx(own["results"][f"own_{name}"]["acc,none"])
+
+
+@pytest.mark.parametrize("name", list(OWN))
+def test_a_plain_text_is_scored_as_lm_eval_scores_its_own_task(name, student, loaded, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    rows = {
+        "medmcqa": MEDMCQA,
+        "medqa": MEDQA,
+        "mmlu_medical": [r for r in MMLU if r["subject"] == "anatomy"],
+    }
+    agree(name, rows[name], loaded, student, tmp_path)
+
+
+@pytest.mark.real
+@pytest.mark.skipif("CLUSTER_BENCH_DATA" not in os.environ, reason="CLUSTER_BENCH_DATA is not set")
+def test_published_questions_are_scored_as_lm_eval_scores_them(loaded, tmp_path, monkeypatch):  # noqa: F811
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    config = LlamaConfig.from_pretrained(loaded[0].name_or_path, max_position_embeddings=8192)
+    model = LlamaForCausalLM(config).eval()
+    model.save_pretrained(tmp_path / "weights")
+    loaded[1].save_pretrained(tmp_path / "weights")
+    file = Path(os.environ["CLUSTER_BENCH_DATA"]) / "benchmarks/medqa_4options.jsonl"
+    rows = [json.loads(line) for line in file.read_text().split("\n")[:40]]
+    checkpoint = Checkpoint(tmp_path / "weights", 1, 1, 1.0, 1.0, [1.0], 1)
+    agree("medqa", rows, (model, loaded[1]), checkpoint, tmp_path)
 
 
 def test_a_base_model_goes_on_from_the_text_itself(student, tmp_path):  # noqa: F811
