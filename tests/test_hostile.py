@@ -423,7 +423,7 @@ def judged(world):
     with Sandbox(workers=4, timeout_s=0.4, memory_mb=256, hidden=answers_lie) as sandbox:
         futures = {key: sandbox.submit(program) for key, program in programs.items() if key[0] in SLOW}
         verdicts = {key: future.result().verdict for key, future in futures.items()}
-        sandbox.timeout_s = 5.0
+        sandbox.timeout_s = 20.0  # a walk through all folders, on a busy core
         rest = {key: program for key, program in programs.items() if key[0] not in SLOW}
         verdicts |= {
             key: result.verdict for key, result in zip(rest, sandbox.run([*rest.values()]), strict=True)
