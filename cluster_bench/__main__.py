@@ -133,9 +133,9 @@ def _experiment(cell: Cell) -> None:
         return
     _refuse_what_cannot_fit([cell])
     store.get(cell.run.scores)
-    records = [record_of("", cell)]
     from cluster_bench.report import doubts
 
+    records = [record_of("", cell)]
     doubts.refuse(records, cell.tree["confirmed"])
     _show(cell.tree, records)
 
@@ -151,7 +151,8 @@ def _study(tree: dict[str, Any], overrides: Sequence[str]) -> None:
         return
     _refuse_what_cannot_fit(missing)
     failed = make(missing, study["jobs"])
-    records = [record_of(study["name"], cell) for cell in cells if cell.is_made]
+    made = [cell for cell in cells if cell.is_made]
+    records = [record_of(study["name"], cell) for cell in made]
     if records:
         from cluster_bench import report
         from cluster_bench.report import contamination, doubts
@@ -160,9 +161,9 @@ def _study(tree: dict[str, Any], overrides: Sequence[str]) -> None:
 
         again = f"python -m cluster_bench {' '.join(overrides)}"
         report.write(records, Path(study["results"]), study["title"], again)
-        contamination.write([cell for cell in cells if cell.is_made], Path(study["results"]))
+        contamination.write(made, Path(study["results"]))
         if study.get("items"):
-            copy_items([cell for cell in cells if cell.is_made], Path(study["results"]))
+            copy_items(made, Path(study["results"]))
         _show(tree, records)
     if failed:
         print("\n".join([f"error: {len(failed)} of {len(cells)} runs failed:", *failed]), file=sys.stderr)

@@ -70,6 +70,7 @@ def resolve(cfg: Any, options: Mapping[str, str], values: Mapping[str, Any] | No
 def study_tree(overrides: Sequence[str]) -> dict[str, Any]:
     """The resolved configuration of a study itself: what overrides its cells' fields need not fit the
     default options. Composed once for one state of `conf/` and of what it reads from the environment."""
+    # Where conf/config.yaml finds it too, without composing; if not, nothing is remembered.
     given = [value.partition("=")[2] for value in overrides if value.startswith("store=")]
     store = given[-1] if given else os.environ.get("CLUSTER_BENCH_STORE", ".store")
     kept = _remembered(store, "study", list(overrides))

@@ -100,11 +100,10 @@ def test_two_processes_ask_what_one_would(student, many, tmp_path):  # noqa: F81
 
 
 def test_a_process_that_fails_is_named(many, tmp_path):
-    fields = dataclasses.asdict(Questions(
-        tmp_path / "no weights", many.folder, ("medqa",), tmp_path, Machine(), "texts", "chat",
+    questions = Questions(
+        tmp_path / "no weights", "m", many.folder, ("medqa",), tmp_path, Machine(), "texts", "chat",
         4, 8, "float32", "transformers", None,
-    ))  # fmt: skip
-    questions = Questions(**{**fields, "machine": Machine()})
+    )  # fmt: skip
     with (
         pytest.raises(RuntimeError, match=r"scoring: process 1 ended with code 1:\n(.|\n)*no weights"),
         _others(questions, tmp_path, 2) as wait,
@@ -218,6 +217,7 @@ def test_noise_counts_items_and_spread(tmp_path):
 
     questions = Questions(
         tmp_path,
+        "m",
         tmp_path,
         ("medqa",),
         tmp_path,

@@ -8,7 +8,6 @@ one with another limit, another time limit or other benchmarks finds what it sha
 import hashlib
 import json
 import uuid
-from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -56,17 +55,20 @@ class Answers:
         print(json.dumps([_digest(question), answer]), file=self._file, flush=True)
 
 
-def folder_of(root: Path, weights: Path, decoding: Iterable[Any]) -> Path:
-    """Where the answers of a model lie that is asked in this way.
-
-    `weights` is its folder in the Hugging Face layout; all files count that decide what it says.
-    """
+def model_digest(weights: Path) -> str:
+    """What tells one model from another: its folder's files, in the Hugging Face layout, that decide what it
+    says. Reads all of the weights."""
     files = sorted({path for pattern in SAID_BY for path in weights.glob(pattern)})
     model = hashlib.sha256()
     for path in files:
         with path.open("rb") as file:
             model.update(path.name.encode() + hashlib.file_digest(file, "sha256").digest())
-    return root / model.hexdigest()[:16] / _digest(list(decoding))[:16]
+    return model.hexdigest()[:16]
+
+
+def folder_of(root: Path, model: str, decoding: list[Any]) -> Path:
+    """Where the answers of a model (its `model_digest`) lie that is asked in this way."""
+    return root / model / _digest(decoding)[:16]
 
 
 def _digest(plain: Any) -> str:

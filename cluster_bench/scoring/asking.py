@@ -32,6 +32,7 @@ class Questions:
     """What is asked of whom, and how: all that another process needs to ask a share of it."""
 
     weights: Path
+    model: str  # the weights' `model_digest`
     folder: Path  # of the benchmarks' items
     benchmarks: tuple[str, ...]
     answers: Path  # where they are kept, of all models
@@ -50,7 +51,7 @@ class Questions:
     def kept(self) -> Path:
         """Where the answers of this model that is asked in this way are kept."""
         way = (self.batch_size, self.max_new_tokens, self.dtype, self.backend, self.prompts, self.seed)
-        return folder_of(self.answers, self.weights, [*way, self.machine.device])
+        return folder_of(self.answers, self.model, [*way, self.machine.device])
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,8 @@ def load(questions: Questions, place: int = 0) -> Loaded:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    if questions.backend == "vllm" and (find_spec("vllm") is None or questions.machine.device != "cuda"):
+        raise ValueError("scoring.backend: vllm needs a GPU and pip install vllm; or set it to transformers")
     with quiet():
         tokenizer = cast("Any", AutoTokenizer).from_pretrained(questions.weights)
         if questions.prompts == "chat" and not tokenizer.chat_template:
@@ -83,8 +86,6 @@ def load(questions: Questions, place: int = 0) -> Loaded:
             )
         dtype = getattr(torch, questions.dtype)
         model = cast("Any", AutoModelForCausalLM).from_pretrained(questions.weights, dtype=dtype)
-    if questions.backend == "vllm" and (find_spec("vllm") is None or questions.machine.device != "cuda"):
-        raise ValueError("scoring.backend: vllm needs a GPU and pip install vllm; or set it to transformers")
     context = model.config.max_position_embeddings
     if questions.max_new_tokens >= context:
         raise ValueError(

@@ -107,21 +107,26 @@ class Sandbox:
         assert self._pool, "a sandbox is used as a context"
         return self._pool.submit(self._run, program)
 
-    def settle(self, programs: Sequence[Program], futures: Sequence[Future[Result]]) -> list[Result]:
-        """The verdicts on programs that were submitted. Timeouts are tried once more, alone, so that a busy
-        machine does not decide. ValueError for tests that cannot be run."""
+    def settle(
+        self,
+        programs: Sequence[Program],
+        futures: Sequence[Future[Result]],
+        seen: Callable[[int], None] = lambda _: None,
+    ) -> list[Result]:
+        """The verdicts on programs that were submitted; `seen` is called with 1 for each that has ended.
+        Timeouts are tried once more, alone, so that a busy machine does not decide. ValueError for tests that
+        cannot be run."""
+        for future in futures:
+            future.add_done_callback(lambda _: seen(1))
         results = [future.result() for future in futures]
         for index, result in enumerate(results):
             if result.verdict is Verdict.TIMEOUT:
                 results[index] = self._run(programs[index])
         return results
 
-    def run(self, programs: Sequence[Program], seen: Callable[[int], None] = lambda _: None) -> list[Result]:
-        """Verdicts in the order of the programs; `seen` is called with 1 after each."""
-        futures = [self.submit(program) for program in programs]
-        for future in futures:
-            future.add_done_callback(lambda _: seen(1))
-        return self.settle(programs, futures)
+    def run(self, programs: Sequence[Program]) -> list[Result]:
+        """Verdicts in the order of the programs."""
+        return self.settle(programs, [self.submit(program) for program in programs])
 
     def _run(self, program: Program) -> Result:
         server = self._idle.get()

@@ -10,15 +10,15 @@ import platform
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass
 
 from cluster_bench.artifacts import STRICT, Benchmarks, Checkpoint, Scores, Workspace
 from cluster_bench.scoring.accuracy import accuracy
+from cluster_bench.scoring.answers import model_digest
 from cluster_bench.scoring.asking import Asked, Loaded, Questions, ask, load
 from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item, items, limit_of
 from cluster_bench.scoring.judging import Judge
@@ -77,19 +77,18 @@ class LmEval:
             records = self._records(questions, loaded, judge, work)
             noise = floor(self.noise, questions, records, lambda q: self._records(q, loaded, judge, work))
             missing = judge.missing
-        scores = self._scores(asked, records)
         for name, of in records.items():
             write(work.folder / f"{name}.parquet", of)
         if work.kept is None:
             shutil.rmtree(questions.answers, ignore_errors=True)
-        return replace(
-            scores,
-            noise=noise,
-            versions={**_versions(self.backend), "sandbox": missing},
-            seconds=time.perf_counter() - start,
-        )
+        versions = {**_versions(self.backend), "sandbox": missing}
+        seconds = time.perf_counter() - start
+        return self._scores(asked, records, noise=noise, versions=versions, seconds=seconds)
 
-    def _scores(self, asked: Mapping[str, list[Item]], records: Mapping[str, list[Record]]) -> Scores:
+    def _scores(
+        self, asked: Mapping[str, list[Item]], records: Mapping[str, list[Record]], **told: Any
+    ) -> Scores:
+        """The scores of what became of the items; `told` are the fields that do not come of that."""
         values: dict[str, float] = {}
         stderr: dict[str, float] = {}
         doubtful: dict[str, list[str]] = {}
@@ -103,14 +102,14 @@ class LmEval:
             items={name: len(of) for name, of in records.items()},
             counts={name: count(name, of) for name, of in records.items()},
             protocols={name: self._protocol(name) for name in self.benchmarks},
-            versions={},
-            seconds=0.0,
             doubts={name: said for name, said in doubtful.items() if said},
+            **told,
         )
 
     def _questions(self, checkpoint: Checkpoint, benchmarks: Benchmarks, work: Workspace) -> Questions:
         return Questions(
             weights=checkpoint.weights,
+            model=model_digest(checkpoint.weights),
             folder=benchmarks.folder,
             benchmarks=self.benchmarks,
             answers=work.kept or work.folder / "answers",

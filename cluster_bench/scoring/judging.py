@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster_bench.artifacts import Machine
+from cluster_bench.progress import progress
 from cluster_bench.scoring.benchmarks import BENCHMARKS, Item
 from cluster_bench.scoring.execution import Sandbox
 from cluster_bench.scoring.extraction import program
@@ -70,7 +71,8 @@ class Judge:
         for _, one in found:
             self._start(one)
         programs = list(dict.fromkeys(one for _, one in found))
-        results = self._sandbox.settle(programs, [self._running[one] for one in programs])
+        with progress("running", len(programs), "programs") as advance:
+            results = self._sandbox.settle(programs, [self._running[one] for one in programs], advance)
         verdicts = dict(zip(programs, results, strict=True))
         for one, text in found:
             one["verdict"], one["detail"] = str(verdicts[text].verdict), verdicts[text].detail

@@ -101,8 +101,8 @@ def end_agent(agent: BaseProcess) -> None:
     if agent.exitcode is None:
         agent.terminate()
         agent.join(GRACE_S)
-    if agent.exitcode is None:
-        os.killpg(agent.ident or 0, signal.SIGKILL)
+    if agent.exitcode is None and agent.pid:  # its session's number; 0 would be our own
+        os.killpg(agent.pid, signal.SIGKILL)
     agent.join()
 
 
