@@ -49,6 +49,15 @@ def test_what_was_answered_is_never_asked_again(student, benchmarks, tmp_path): 
     assert len({file.parent for file in files(kept)}) == 2, "another decoding, other answers"
 
 
+def test_another_version_of_what_generates_is_asked_anew(tmp_path, monkeypatch):
+    rest = ("float32", "transformers", None)
+    asked = Questions(tmp_path, "m", tmp_path, ("medqa",), tmp_path, Machine(), "texts", "chat", 4, 8, *rest)
+    before = asked.kept
+    assert asked.kept == before
+    monkeypatch.setattr("cluster_bench.scoring.asking.version", lambda name: "0.1")
+    assert asked.kept != before
+
+
 def test_other_weights_have_other_answers(student, benchmarks, loaded, tmp_path):  # noqa: F811
     model, tokenizer = loaded
     for part in (model, tokenizer):

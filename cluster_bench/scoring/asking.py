@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.util import find_spec
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -51,7 +52,8 @@ class Questions:
     def kept(self) -> Path:
         """Where the answers of this model that is asked in this way are kept."""
         way = (self.batch_size, self.max_new_tokens, self.dtype, self.backend, self.prompts, self.seed)
-        return folder_of(self.answers, self.model, [*way, self.machine.device])
+        by = [version(name) for name in (self.backend, "torch")]  # another version may say another thing
+        return folder_of(self.answers, self.model, [*way, self.machine.device, *by])
 
 
 @dataclass(frozen=True)
