@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import time
 from pathlib import Path
 
 import lm_eval.tasks
@@ -27,8 +28,9 @@ from test_scoring import (  # noqa: F401
 from cluster_bench.artifacts import Checkpoint, Machine, Workspace
 from cluster_bench.scoring.answers import Answers
 from cluster_bench.scoring.asking import Questions, _others
-from cluster_bench.scoring.benchmarks import BENCHMARKS, Form
+from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item
 from cluster_bench.scoring.extraction import program
+from cluster_bench.scoring.judging import Judge
 from cluster_bench.scoring.noise import Noise, floor
 from cluster_bench.scoring.outcomes import doubts
 
@@ -275,3 +277,16 @@ def test_a_score_that_looks_broken_is_doubted_with_three_samples(name, asked, ve
 def test_vllm_where_it_cannot_run_is_refused(student, benchmarks, tmp_path):  # noqa: F811
     with pytest.raises(ValueError, match=r"scoring\.backend: vllm needs a GPU and pip install vllm"):
         scorer(backend="vllm")(student, benchmarks, Workspace(tmp_path))
+
+
+def test_a_program_that_timed_out_is_judged_once_for_all_ways_of_asking(tmp_path):
+    item = Item("ask", tests="assert f() == 1", defines=("f",))
+    endless = "def f():\n    while True:\n        pass\n"
+    with Judge({"humaneval": [item]}, 0.3, 512, Machine(), ()) as judge:
+        ways = [{"humaneval": [{"item": 0, "extracted": endless, "verdict": "unparsed"}]} for _ in range(3)]
+        judge.judge(ways[0])
+        start = time.monotonic()
+        judge.judge(ways[1])
+        judge.judge(ways[2])
+        assert time.monotonic() - start < 0.3
+    assert [way["humaneval"][0]["verdict"] for way in ways] == ["timeout"] * 3

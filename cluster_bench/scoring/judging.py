@@ -37,6 +37,7 @@ class Judge:
         for place, item in self._code.items():
             self._places.setdefault(item.prompt, []).append(place)
         self._running: dict[Program, Future[Result]] = {}
+        self._settled: dict[Program, Result] = {}  # for good: a timeout is not tried anew in each way of asking
         workers = max(1, min(machine.processes * machine.threads, os.cpu_count() or 1))
         self._sandbox = Sandbox(workers, timeout_s, memory_mb, hidden, unsafe=machine.unsafe)
 
@@ -70,12 +71,13 @@ class Judge:
             return
         for _, one in found:
             self._start(one)
-        programs = list(dict.fromkeys(one for _, one in found))
+        programs = list(dict.fromkeys(one for _, one in found if one not in self._settled))
         with progress("running", len(programs), "programs") as advance:
             results = self._sandbox.settle(programs, [self._running[one] for one in programs], advance)
-        verdicts = dict(zip(programs, results, strict=True))
+        self._settled |= zip(programs, results, strict=True)
         for one, text in found:
-            one["verdict"], one["detail"] = str(verdicts[text].verdict), verdicts[text].detail
+            result = self._settled[text]
+            one["verdict"], one["detail"] = str(result.verdict), result.detail
 
     def _start(self, one: Program) -> None:
         if one not in self._running:
