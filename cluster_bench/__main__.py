@@ -21,7 +21,7 @@ from cluster_bench.launch.meeting import lead
 from cluster_bench.launch.nodes import Nodes
 from cluster_bench.launch.slurm import Slurm, prepare_sweep
 from cluster_bench.pipeline import plan
-from cluster_bench.study import copy_items, make, record_of
+from cluster_bench.study import copy_items, make, make_run, record_of
 
 
 def command() -> None:
@@ -132,7 +132,7 @@ def _experiment(cell: Cell) -> None:
     if cell.tree["plan"]:
         return
     _refuse_what_cannot_fit([cell])
-    store.get(cell.run.scores)
+    make_run(cell.run, store)
     from cluster_bench.report import doubts
 
     records = [record_of("", cell)]

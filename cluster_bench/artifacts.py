@@ -194,6 +194,16 @@ class Scores:
     )
 
 
+@dataclass(frozen=True)
+class Soundness:
+    """The items of code benchmarks that cannot tell right from wrong, by their number from 0."""
+
+    failing: dict[str, dict[str, str]]  # benchmark -> item -> what became of its own reference solution
+    vacuous: dict[str, list[int]]  # benchmark -> items whose tests a function passes that does nothing
+    unknown: dict[str, int]  # benchmark -> items that come without a reference solution
+    seconds: float
+
+
 def save(artifact: object, folder: Path) -> None:
     """Write arrays to `<field>.npy`, the rest to `values.json`; a path is kept relative to the folder."""
     values: dict[str, Any] = {}

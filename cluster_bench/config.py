@@ -24,6 +24,7 @@ from cluster_bench.artifacts import (
     Model,
     Scores,
     Selection,
+    Soundness,
     Tokens,
     Workspace,
 )
@@ -37,6 +38,7 @@ from cluster_bench.launch import LAUNCHERS
 from cluster_bench.launch.nodes import Nodes
 from cluster_bench.models import MODELS
 from cluster_bench.scoring import SCORERS
+from cluster_bench.scoring.soundness import ReferenceSolutions
 from cluster_bench.selection import SELECTORS
 from cluster_bench.tokens import TOKENIZERS
 from cluster_bench.training import TRAINERS
@@ -57,6 +59,7 @@ class Experiment:
     benchmarks: Callable[[Workspace], Benchmarks]
     scoring: Callable[[Checkpoint, Benchmarks, Workspace], Scores]
     contamination: Callable[[Corpus, Benchmarks], Contamination]
+    soundness: Callable[[Benchmarks, Workspace], Soundness]
     decontaminate: Callable[[Corpus, Contamination], Corpus] | None = None  # not every corpus is
 
 
@@ -86,7 +89,9 @@ def structure(tree: Mapping[str, Any]) -> Experiment:
     scoring = {name: value for name, value in tree["scoring"].items() if name != "unsafe"}
     nodes = {**tree, "dataset": dataset, "scoring": scoring}
     methods = {group: build(group, METHODS[group], nodes[group]) for group in METHODS}
-    return Experiment(**methods, decontaminate=Decontaminate() if asked else None)
+    limits = {name: scoring[name] for name in ("timeout_s", "memory_mb")}
+    soundness = ReferenceSolutions(**limits)
+    return Experiment(**methods, soundness=soundness, decontaminate=Decontaminate() if asked else None)
 
 
 def machine(tree: Mapping[str, Any]) -> Machine:

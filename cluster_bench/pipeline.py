@@ -20,6 +20,7 @@ from cluster_bench.artifacts import (
     Model,
     Scores,
     Selection,
+    Soundness,
     Tokens,
 )
 from cluster_bench.config import Experiment
@@ -32,6 +33,7 @@ class Run:
 
     corpus: Node[Corpus]
     benchmarks: Node[Benchmarks]
+    soundness: Node[Soundness]
     contamination: Node[Contamination]
     decontaminated: Node[Corpus] | None  # where dataset.decontaminate asks for it
     model: Node[Model]
@@ -54,6 +56,7 @@ def walk(exp: Experiment) -> Run:
     """Lay out the run of an experiment without running any of it."""
     corpus = node("corpus.v1", Corpus, exp.dataset)
     benchmarks = job("benchmarks.v1", Benchmarks, exp.benchmarks)
+    soundness = job("soundness.v1", Soundness, exp.soundness, benchmarks)
     contamination = node("contamination.v1", Contamination, exp.contamination, corpus, benchmarks)
     clean = None
     if exp.decontaminate:
@@ -66,7 +69,7 @@ def walk(exp: Experiment) -> Run:
     allocation = node("allocation.v1", Allocation, exp.allocation, tokens, clusters, selection)
     checkpoint = job("training.v1", Checkpoint, exp.training, tokens, model, allocation)
     scores = job("scores.v3", Scores, exp.scoring, checkpoint, benchmarks)
-    before = (corpus, benchmarks, contamination, clean)
+    before = (corpus, benchmarks, soundness, contamination, clean)
     return Run(*before, model, tokens, features, clusters, selection, allocation, checkpoint, scores)
 
 

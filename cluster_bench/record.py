@@ -45,6 +45,18 @@ class Record:
     noise: dict[str, dict[str, float | int]] = field(
         default_factory=dict
     )  # benchmark -> items, spread, changed
+    failing: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # benchmark -> items whose own reference solution fails: nothing passes
+    vacuous: dict[str, list[int]] = field(
+        default_factory=dict
+    )  # benchmark -> items that a function passes which does nothing: everything does
+
+    @property
+    def micro(self) -> dict[str, float]:
+        """Benchmark -> the share of all items passed, where the score is a macro average of subjects."""
+        macro = [name for name, protocol in self.protocols.items() if " macro " in f"{protocol} "]
+        return {name: self.counts[name]["passed"] / self.items[name] for name in macro}
 
     @property
     def total_seconds(self) -> float:

@@ -73,10 +73,17 @@ def _begin(logs: Path, parent: int) -> None:
 
 def _make_cell(tree: Mapping[str, Any]) -> None:
     try:
-        store_of(tree).get(walk(structure(tree)).scores)
+        make_run(walk(structure(tree)), store_of(tree))
     except Exception:
         traceback.print_exc()
         raise
+
+
+def make_run(run: Run, store: Store) -> None:
+    """Make what is missing of a run; what is wrong with its benchmarks is said before anything is trained."""
+    if not store.has(run.scores):
+        store.get(run.soundness)
+    store.get(run.scores)
 
 
 def contaminated(run: Run, store: Store, rows: Int64[np.ndarray, " rows"]) -> dict[str, int]:
@@ -108,6 +115,7 @@ def record_of(name: str, cell: Cell) -> Record:
     trained = selection.rows if checkpoint.steps else selection.rows[:0]  # the base model saw none
     distinct = np.unique(trained)
     seen = contaminated(run, store, tokens.rows[distinct])
+    soundness = store.get(run.soundness)
     return Record(
         study=name,
         **{group: tree[OPTIONS][group] for group in ("method", "model", "dataset")},
@@ -138,4 +146,6 @@ def record_of(name: str, cell: Cell) -> Record:
         versions=scores.versions,
         machine=store.record(run.checkpoint)["machine"],
         contaminated={name: seen[name] for name in scores.values},
+        failing={name: [*soundness.failing[name]] for name in scores.values if name in soundness.failing},
+        vacuous={name: soundness.vacuous[name] for name in scores.values if name in soundness.vacuous},
     )

@@ -210,7 +210,8 @@ def test_make_data_prints_what_it_got_and_says_what_it_could_not(tmp_path: Path)
     said = all_eight.stderr.splitlines()
     assert len(said) == len(ON_HUB)
     for name, error in zip(ON_HUB, said, strict=True):
-        assert error.startswith(f"error: benchmarks: {PUBLISHED[name].repo} at main cannot be loaded")
+        start = rf"error: benchmarks: {PUBLISHED[name].repo} at [0-9a-f]{{40}} cannot be loaded"
+        assert re.match(start, error)
         assert "benchmarks=local benchmarks.folder=" in error
     unknown = subprocess.run([*command, "gsm8k"], capture_output=True, text=True)
     assert (unknown.returncode, "'gsm8k' is not one of" in unknown.stderr) == (2, True)
@@ -232,7 +233,9 @@ def test_without_a_network_the_hub_is_one_line(tmp_path: Path, monkeypatch: pyte
 def test_the_hub_needs_a_revision_and_only_its_own_count(tree: Callable[..., dict[str, Any]]) -> None:
     fields = {name: value for name, value in tree("benchmarks=hub")["benchmarks"].items() if name != "kind"}
     names = tuple(fields["names"])
-    assert vars(SOURCES["hub"](**fields))["revision"] == {n: "main" for n in names if n != "humaneval"}
+    pinned = vars(SOURCES["hub"](**fields))["revision"]
+    assert {*pinned} == {*names} - {"humaneval"}
+    assert all(re.fullmatch("[0-9a-f]{40}", commit) for commit in fields["revision"].values())
     other = {**fields["revision"], "medqa": "another"}
     assert SOURCES["hub"](**fields) == SOURCES["hub"](**{**fields, "revision": other})
     with pytest.raises(ValueError, match=r"revision\.mbpp: missing; give a commit of google-research"):

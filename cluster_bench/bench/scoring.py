@@ -25,6 +25,7 @@ def lines(model: Model, rounds: int) -> list[Line]:
     loaded: Any = AutoModelForCausalLM.from_pretrained(model.weights)
     net, rng = loaded.eval(), np.random.default_rng(11)
     asked = [rng.integers(0, VOCABULARY, size).tolist() for size in rng.integers(16, LONGEST // 4, QUESTIONS)]
+    asked.sort(key=len, reverse=True)  # as they are asked in scoring
     options = [
         [rng.integers(0, VOCABULARY, size).tolist() for size in rng.integers(2, LONG, OPTIONS)] for _ in asked
     ]

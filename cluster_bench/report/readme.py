@@ -28,6 +28,7 @@ def page(records: Sequence[Record], title: str, command: str = "") -> str:
         _differences(records),
         "## What was asked and how it was answered",
         _answers(records),
+        *_unsound(records),
         *_noise(records),
         *_doubts(records),
         "## Where and how it was measured",
@@ -108,6 +109,22 @@ def _answers(records: Sequence[Record]) -> str:
             shown = [str(sum(total)) if total else NONE for total in totals]
             rows.append((dataset, name, _joined(items), *shown, _joined(protocols)))
     return "\n".join(["Answers of all different runs together.", "", *map(_line, rows)])
+
+
+def _unsound(records: Sequence[Record]) -> list[str]:
+    """Items that nothing or that everything passes, where there are any."""
+    kinds = {
+        "fails its own reference solution: nothing passes": [run.failing for run in records],
+        "passes a function that does nothing: everything does": [run.vacuous for run in records],
+    }
+    said = dict.fromkeys(
+        f"- {name}: {', '.join(map(str, of[name]))} {what}"
+        for what, found in kinds.items()
+        for of in found
+        for name in of
+    )
+    about = "By their number in the benchmark's file, from 0. They count in the scores, as they do elsewhere."
+    return ["## Items that cannot tell right from wrong", "\n".join([about, "", *said])] if said else []
 
 
 def _noise(records: Sequence[Record]) -> list[str]:

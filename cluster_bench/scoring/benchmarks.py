@@ -44,6 +44,7 @@ class Item:
     entry: str = ""  # code: the function asked for, "" where the prompt does not say
     tests: str = ""
     defines: tuple[str, ...] = ()
+    reference: str = ""  # code: the program that comes with the item, "" where none does
     goes_on: bool = False  # code: a program is what goes before the response, and the response, as they are
 
 
@@ -71,6 +72,7 @@ def humaneval(row: Row, form: Form) -> Item:
         entry=entry,
         tests=tests,
         defines=(entry,),
+        reference=prompt + str(row["canonical_solution"]) if row.get("canonical_solution") else "",
         goes_on=form.is_plain,
     )
 
@@ -86,6 +88,7 @@ def mbpp(row: Row, form: Form) -> Item:
         f'"""\n{words}\n{first}\n"""\n' if form.is_plain else f"{words}\nIt must pass this test: {first}",
         tests=tests,
         defines=_defined(str(row["code"])),
+        reference=str(row["code"]),
         goes_on=form.is_plain,
     )
 

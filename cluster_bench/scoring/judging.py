@@ -1,6 +1,5 @@
 """Judging generated programs while the model goes on generating."""
 
-import os
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 from cluster_bench.artifacts import Machine
 from cluster_bench.progress import progress
 from cluster_bench.scoring.benchmarks import BENCHMARKS, Item
-from cluster_bench.scoring.execution import Sandbox
+from cluster_bench.scoring.execution import Sandbox, workers_on
 from cluster_bench.scoring.extraction import program
 from cluster_bench.scoring.outcomes import Record
 from cluster_bench.scoring.programs import Program, Result
@@ -37,9 +36,10 @@ class Judge:
         for place, item in self._code.items():
             self._places.setdefault(item.prompt, []).append(place)
         self._running: dict[Program, Future[Result]] = {}
-        self._settled: dict[Program, Result] = {}  # for good: a timeout is not tried anew in each way of asking
-        workers = max(1, min(machine.processes * machine.threads, os.cpu_count() or 1))
-        self._sandbox = Sandbox(workers, timeout_s, memory_mb, hidden, unsafe=machine.unsafe)
+        self._settled: dict[
+            Program, Result
+        ] = {}  # for good: a timeout is not tried anew in each way of asking
+        self._sandbox = Sandbox(workers_on(machine), timeout_s, memory_mb, hidden, unsafe=machine.unsafe)
 
     def __enter__(self) -> "Judge":
         if self._code:
