@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hub import hub
 
 from cluster_bench.artifacts import Benchmarks, Checkpoint, Machine, Workspace
 from cluster_bench.benchmarks import BENCHMARKS as SOURCES
@@ -130,10 +131,15 @@ def nested(row: Row) -> Row:
 
 
 def repository(name: str, rows: list[Row], copies: Path) -> None:
-    """A copy of the benchmark's repository, as `hf download` leaves it: parquet files, and what they are."""
+    """A copy of the benchmark's repository, as `hf download` leaves it: parquet files, or plain JSON."""
     from datasets import Dataset
 
     published, folder = PUBLISHED[name], copies / PUBLISHED[name].repo
+    if name == "medqa":  # plain files and no word of them
+        folder.mkdir(parents=True)
+        for split in ("train", "dev", "test"):
+            (folder / f"{split}.json").write_bytes(content(rows if split == "test" else rows[:2]))
+        return
     each = -(-len(rows) // len(published.configs))
     told = []
     for n, config in enumerate(published.configs):
@@ -144,6 +150,34 @@ def repository(name: str, rows: list[Row], copies: Path) -> None:
         told += [f"- config_name: {config or 'default'}", "  data_files:", f"  - split: {published.split}"]
         told += [f"    path: {file}"]
     (folder / "README.md").write_text("\n".join(["---", "configs:", *told, "---", ""]))
+
+
+def test_the_hubs_own_clients_fetch_all_eight_at_their_pins(tmp_path: Path) -> None:
+    """Over HTTP, from a hub on this machine: `make data` keeps what `benchmarks=hub` reads, and it stays."""
+    for name in ON_HUB:
+        rows = many(name)
+        repository(name, [nested(row) for row in rows] if name == "pubmedqa" else rows, tmp_path / "hub")
+    command = [sys.executable, "-m", "cluster_bench.benchmarks", "--folder", str(tmp_path / "data")]
+    (tmp_path / "items").mkdir()
+    reads = (
+        "from pathlib import Path; from cluster_bench.artifacts import Workspace;"
+        "from cluster_bench.config import METHODS, build; import json, sys;"
+        "fields = json.loads(sys.argv[1]); made = build('benchmarks', METHODS['benchmarks'], fields);"
+        "print(json.dumps(made(Workspace(Path(sys.argv[2]))).sha256))"
+    )
+    with hub(tmp_path / "hub") as (address, asked):
+        here = {**os.environ, "HF_ENDPOINT": address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path)}
+        fetched = subprocess.run(command, env=here, capture_output=True, text=True, check=True)
+        known = json.loads((tmp_path / "data/fetched.json").read_text())
+        pins = {name: known[name]["commit"] for name in ON_HUB}
+        fields = {"kind": "hub", "names": [*FILES], "revision": pins}
+        stage = [sys.executable, "-c", reads, json.dumps(fields), str(tmp_path / "items")]
+        read_by_stage = subprocess.run(stage, env=here, capture_output=True, text=True, check=True)
+    assert json.loads(read_by_stage.stdout) == {name: known[name]["sha256"] for name in FILES}
+    assert all(re.fullmatch("[0-9a-f]{40}", pin) and pin in fetched.stdout for pin in pins.values())
+    assert all(f"/{PUBLISHED[name].repo}/resolve/{pin}/" in " ".join(asked) for name, pin in pins.items())
+    again = subprocess.run(command, env=here, capture_output=True, text=True)  # that hub is gone
+    assert (again.returncode, again.stdout) == (0, fetched.stdout)
 
 
 @pytest.mark.parametrize("name", ON_HUB)
