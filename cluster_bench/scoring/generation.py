@@ -96,8 +96,8 @@ class _Places:
         self._cache = PlacesCache(places, max(map(len, questions), default=0) + self._most)
         self._asked: list[int | None] = [None] * places
         self._said: list[list[int]] = [[] for _ in range(places)]
-        self._column = torch.zeros(places, dtype=torch.int64)
-        self._token = torch.zeros(places, dtype=torch.int64)
+        self._column = [0] * places
+        self._token = [0] * places
 
     @property
     def busy(self) -> bool:
@@ -119,13 +119,14 @@ class _Places:
 
     def say_one_more(self) -> None:
         """One token at every place; those that have ended are given away."""
-        at = self._column.to(self._model.device)
+        at = torch.tensor(self._column, device=self._model.device)
         self._cache.next_columns(at)
-        seen = torch.arange(int(at.max()) + 1, device=at.device)
+        hidden = torch.arange(max(self._column) + 1, device=at.device) > at[:, None]
+        mask = torch.zeros(hidden.shape, dtype=self._model.dtype, device=at.device)  # as every layer adds it
         chosen = _most_likely(
             self._model,
-            input_ids=self._token.to(at.device)[:, None],
-            attention_mask=(seen <= at[:, None])[:, None, None],
+            input_ids=torch.tensor(self._token, device=at.device)[:, None],
+            attention_mask=mask.masked_fill_(hidden, float("-inf"))[:, None, None],
             position_ids=at[:, None],
             past_key_values=self._cache,
         ).tolist()
