@@ -1,24 +1,26 @@
-"""Measure and print targets 7 to 11 and 14; exits 0 whatever the verdicts are."""
+"""Measure targets 7 to 11 and 14, print them and keep them in RESULTS; exits 0 whatever the verdicts are."""
 
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from cluster_bench.artifacts import Model, Tokens
+from cluster_bench.artifacts import Machine, Model, Tokens
 from cluster_bench.bench import safety, saving, scoring
 from cluster_bench.bench.balance import OURS, idle_by_allocation
 from cluster_bench.bench.clock import interleaved
 from cluster_bench.bench.inputs import base, rows
 from cluster_bench.bench.lines import GATE, Line
 from cluster_bench.bench.loops import Arm, arm, floor, row_cost, weighting
+from cluster_bench.machine import facts
 
-ROWS, ROUNDS = 384, 5
+RESULTS = Path("results/bench.txt")
+ROWS, ROUNDS = 384, 10
 STEADY = ":".join(  # glibc: memory in huge pages, never given back; else two equal arms differ by up to 10%
     f"glibc.malloc.{name}" for name in ("hugetlb=1", "trim_threshold=4000000000", "mmap_threshold=4000000000")
 )
@@ -31,15 +33,26 @@ def main() -> None:
         again = [sys.executable, *sys.orig_argv[1:]]
         os.execve(sys.executable, again, {**os.environ, "GLIBC_TUNABLES": STEADY})
     torch.set_num_threads(1)
+    said: list[str] = []
+    for line in report():
+        print(line, flush=True)
+        said.append(line.rstrip())
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text("\n".join(said) + "\n")
+
+
+def report() -> Iterator[str]:
+    """The lines, as they are measured: the machine, the arms' seconds, what they are to each other."""
+    about = facts(Machine())
+    yield ", ".join(f"{name} {about[name]}" for name in ("cpu", "python", "torch", "transformers"))
     begin, load = time.monotonic(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
-        model, tokens = base(Path(folder)), rows(ROWS, seed=7)
-        report(model, tokens)
-    print(f"load average {load:.1f} before, {os.getloadavg()[0]:.1f} after; {time.monotonic() - begin:.0f} s")
+        yield from _measured(base(Path(folder)), rows(ROWS, seed=7))
+    seconds = time.monotonic() - begin
+    yield f"load average {load:.1f} before, {os.getloadavg()[0]:.1f} after; {seconds:.0f} s"
 
 
-def report(model: Model, tokens: Tokens) -> None:
-    """Measure the arms, then say what they are to each other."""
+def _measured(model: Model, tokens: Tokens) -> Iterator[str]:
     chosen, every = saving.choose(tokens, model), np.random.default_rng(0).permutation(len(tokens))
     arms = {
         "padded": arm(model, tokens, every, micro_batch=PADDED),
@@ -52,11 +65,11 @@ def report(model: Model, tokens: Tokens) -> None:
     losses = {name: np.array(arms[name]()) for name in ("padded", "one row", "fast")}  # and warm up
     times = interleaved({**arms, "features": chosen.features}, ROUNDS)
     for name, reading in times.items():
-        print(f"  {name:<14} {reading.cpu:7.3f} s CPU {reading.wall:7.3f} s wall")
+        yield f"  {name:<14} {reading.cpu:7.3f} s CPU {reading.wall:7.3f} s wall"
     least = floor(model, int(tokens.lengths.sum()))
-    print(f"  {'floor':<14} {least:7.3f} s CPU, the matrix products alone")
+    yield f"  {'floor':<14} {least:7.3f} s CPU, the matrix products alone"
     off = abs(times["padded again"].cpu / times["padded"].cpu - 1)
-    print(f"  the baseline against itself: off by {off:.1%}")
+    yield f"  the baseline against itself: off by {off:.1%}"
     cost_of = row_cost(arms["fast"])
     waits = {ranks: idle_by_allocation(ranks, cost_of) for ranks in (4, 8)}
     padded, one, fast = (times[name].cpu for name in losses)
@@ -70,9 +83,9 @@ def report(model: Model, tokens: Tokens) -> None:
         Line("9", "largest relative difference of a step's loss", gap, "<= 0.0001", ""),
         *saving.lines(times, chosen, tokens, waits[4]),
         *safety.lines(arms["padded"]),
-        *scoring.lines(model, ROUNDS),
+        *scoring.lines(model, ROUNDS // 2),
     ]
-    print("\n".join(line.text(off <= GATE) for line in lines))
+    yield from (line.text(off <= GATE) for line in lines)
 
 
 def _padding(arms: Mapping[str, Arm]) -> list[Line]:
