@@ -63,6 +63,10 @@ def resolve(cfg: Any, options: Mapping[str, str], values: Mapping[str, Any] | No
     copy = OmegaConf.create(cfg)
     for name, value in (values or {}).items():
         OmegaConf.update(copy, name, value)
+    if copy.scoring.data:
+        pinned = copy.benchmarks.get("sha256", {})
+        local = {"kind": "local", "folder": copy.scoring.data, "names": copy.scoring.benchmarks}
+        OmegaConf.update(copy, "benchmarks", {**local, "sha256": pinned}, merge=False, force_add=True)
     tree: Any = OmegaConf.to_container(copy, resolve=True, throw_on_missing=True)
     return {**tree, OPTIONS: {name: options[name] for name in options if not name.startswith("hydra/")}}
 

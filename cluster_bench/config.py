@@ -86,7 +86,7 @@ def structure(tree: Mapping[str, Any]) -> Experiment:
     asked = dataset.pop("decontaminate", False)  # decides a stage after the corpus
     if not isinstance(asked, bool):
         raise ValueError(f"dataset.decontaminate: must be true or false, got {asked!r}")
-    scoring = {name: value for name, value in tree["scoring"].items() if name != "unsafe"}
+    scoring = {name: value for name, value in tree["scoring"].items() if name not in ("unsafe", "data")}
     nodes = {**tree, "dataset": dataset, "scoring": scoring}
     methods = {group: build(group, METHODS[group], nodes[group]) for group in METHODS}
     limits = {name: scoring[name] for name in ("timeout_s", "memory_mb")}

@@ -1,14 +1,19 @@
 """How models are asked: nothing twice, by several processes as by one, as lm-eval asks; doubts and noise."""
 
 import dataclasses
+import functools
 import json
 import os
+import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import lm_eval.tasks
 import numpy as np
 import pytest
+import torch
 from test_scoring import (  # noqa: F401
     HUMANEVAL,
     MBPP,
@@ -26,6 +31,7 @@ from test_scoring import (  # noqa: F401
 )
 
 from cluster_bench.artifacts import Checkpoint, Machine, Workspace
+from cluster_bench.scoring import generation, vllm
 from cluster_bench.scoring.answers import Answers
 from cluster_bench.scoring.asking import Questions, _others
 from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item
@@ -277,6 +283,65 @@ def test_a_score_that_looks_broken_is_doubted_with_three_samples(name, asked, ve
 def test_vllm_where_it_cannot_run_is_refused(student, benchmarks, tmp_path):  # noqa: F811
     with pytest.raises(ValueError, match=r"scoring\.backend: vllm needs a GPU and pip install vllm"):
         scorer(backend="vllm")(student, benchmarks, Workspace(tmp_path))
+
+
+class FakeEngine:
+    """The calls of vLLM's engine that are ours: one token a step for each request, 7 and then 8, 9, ..."""
+
+    def __init__(self) -> None:
+        self.said: dict[str, list[int]] = {}
+
+    def add_request(self, request_id, prompt, params) -> None:
+        assert params == {"temperature": 0.0, "max_tokens": 6, "stop_token_ids": [0, 9]}
+        self.said[request_id] = [7] * prompt["prompt_token_ids"][0]  # what it has yet to say before the 8
+
+    def has_unfinished_requests(self) -> bool:
+        return bool(self.said)
+
+    def abort_request(self, request_ids) -> None:
+        for request_id in request_ids:
+            del self.said[request_id]
+
+    def step(self):
+        outputs = []
+        for request_id, said in [*self.said.items()]:
+            said.append(7 + len(said))
+            finished = said[-1] == 9
+            outputs.append(
+                SimpleNamespace(
+                    request_id=request_id, finished=finished, outputs=[SimpleNamespace(token_ids=said)]
+                )
+            )
+            if finished:
+                del self.said[request_id]
+        return outputs
+
+
+def test_vllm_gives_each_answer_as_soon_as_it_is_there(monkeypatch):
+    """Only the loop around vLLM: itself it cannot run here, see the test below."""
+    fake = SimpleNamespace(
+        LLM=lambda *_, **__: SimpleNamespace(llm_engine=FakeEngine()), SamplingParams=lambda **fields: fields
+    )
+    monkeypatch.setitem(sys.modules, "vllm", fake)
+    model = SimpleNamespace(config=SimpleNamespace(_name_or_path="weights"), dtype="torch.float32")
+    heard: list[tuple[int, list[int]]] = []
+    say = functools.partial(vllm.generate, model, [[0], [1]], {9, 0}, (2, 6))
+    say(lambda number, said: heard.append((number, said)))
+    assert heard == [(1, [7, 8]), (0, [7, 8])]  # the shorter first, without the token that ends it
+    heard.clear()
+    say(lambda number, said: heard.append((number, said)), lambda said: said[-1] == 8)
+    assert heard == [(1, [7, 8]), (0, [7, 8])]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available() or find_spec("vllm") is None, reason="no GPU with vLLM")
+def test_vllm_says_what_transformers_says(loaded, student):  # noqa: F811
+    model = loaded.model.to("cuda").to(torch.bfloat16)
+    questions = [loaded.tokenizer.encode(f"Question {n}?") for n in range(8)]
+    said: list[dict[int, list[int]]] = [{}, {}]
+    for kept, generate in zip(said, (generation.generate, vllm.generate), strict=True):
+        generate(model, questions, set(loaded.tokenizer.all_special_ids), (8, 16), kept.__setitem__)
+    assert sum(said[0][n] == said[1][n] for n in said[0]) >= 6  # in bfloat16 a near tie may go either way
 
 
 def test_a_program_that_timed_out_is_judged_once_for_all_ways_of_asking(tmp_path):

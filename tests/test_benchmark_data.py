@@ -24,6 +24,7 @@ from cluster_bench.benchmarks.rows import content, digest, read
 from cluster_bench.config import build
 from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, items
 from cluster_bench.scoring.execution import Program, Sandbox
+from cluster_bench.scoring.soundness import ReferenceSolutions
 
 FOLDER = Path(__file__).parent / "data/benchmarks"
 ON_HUB = [name for name, published in PUBLISHED.items() if published.repo]
@@ -246,7 +247,7 @@ def test_make_data_prints_what_it_got_and_says_what_it_could_not(tmp_path: Path)
     for name, error in zip(ON_HUB, said, strict=True):
         start = rf"error: benchmarks: {PUBLISHED[name].repo} at [0-9a-f]{{40}} cannot be loaded"
         assert re.match(start, error)
-        assert "benchmarks=local benchmarks.folder=" in error
+        assert "scoring.data=FOLDER" in error
     unknown = subprocess.run([*command, "gsm8k"], capture_output=True, text=True)
     assert (unknown.returncode, "'gsm8k' is not one of" in unknown.stderr) == (2, True)
 
@@ -341,3 +342,16 @@ def test_the_published_files_are_what_make_data_keeps(name: str, tmp_path: Path)
     found = fetch(Source(name, copies=folder), tmp_path)
     assert found.items == PUBLISHED[name].items
     assert SOURCES["local"](folder=str(folder), names=(name,)).sha256 == {name: found.sha256}
+
+
+@pytest.mark.real
+@pytest.mark.skipif("CLUSTER_BENCH_HUB" not in os.environ, reason="needs CLUSTER_BENCH_HUB=1 and a network")
+def test_the_hub_itself_has_all_eight_at_their_pins(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "cluster_bench.benchmarks", "--folder", str(tmp_path / "data")]
+    here = {**os.environ, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path)}
+    subprocess.run(command, env=here, check=True)
+    (tmp_path / "items").mkdir()
+    made = SOURCES["local"](folder=str(tmp_path / "data"), names=tuple(FILES))(Workspace(tmp_path / "items"))
+    found = ReferenceSolutions(3.0, 4096)(made, Workspace(tmp_path))
+    assert "32" in found.failing["humaneval_plus"]  # its test unpacks a number
+    assert len(found.failing["humaneval_plus"]) + len(found.failing.get("mbpp_plus", {})) < 10

@@ -52,6 +52,15 @@ def test_every_method_composes_at_every_scale(method, scale, tree, rows_file, it
     structure(tree(f"scale={scale}", f"method={method}", *extra))
 
 
+@pytest.mark.parametrize("scale", ["toy", "small", "paper"])
+def test_a_folder_of_data_is_the_local_option(scale, tree, items_folder):
+    folder, two = items_folder.partition("=")[2], ["dataset=toy_oss", f"scale={scale}"]
+    short = tree(*two, f"scoring.data={folder}")
+    long = tree(*two, "benchmarks=local", items_folder)
+    assert walk(structure(short)).scores.key == walk(structure(long)).scores.key
+    assert short["benchmarks"].items() >= long["benchmarks"].items()
+
+
 @pytest.mark.parametrize(("group", "option"), OPTIONS, ids=lambda v: v)
 def test_every_option_is_short_and_says_where_it_comes_from(group, option):
     lines = (CONF / group / f"{option}.yaml").read_text().splitlines()
@@ -153,6 +162,7 @@ def test_a_cell_is_what_its_command_line_composes(tree):
         (["hardware.processes=9"], "hardware.processes: 9 is not between 1 and ranks 4"),
         (["dataset=jsonl", "dataset.path=/nowhere/rows.jsonl"], "/nowhere/rows.jsonl"),
         (["benchmarks=local", "benchmarks.folder=/nowhere"], "/nowhere/humaneval_plus.jsonl is missing"),
+        (["scoring.data=/nowhere"], "/nowhere/humaneval_plus.jsonl is missing"),
         (["store=/proc/nowhere"], "store: /proc/nowhere cannot be written"),
     ],
 )

@@ -41,7 +41,7 @@ def command() -> None:
             advance(1)
     if found:
         print(table(found))
-        print(f"Use them: benchmarks=local benchmarks.folder={given.folder}")
+        print(f"Use them: scoring.data={given.folder}")
     if failed:
         sys.exit(_refused(failed))
 

@@ -113,6 +113,5 @@ def unreachable(name: str, revision: str, error: Exception) -> ValueError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     return ValueError(
         f"benchmarks: {PUBLISHED[name].repo} at {revision} cannot be loaded for {name} ({reason}); run "
-        "`make data` where there is a network, bring its folder here, and use benchmarks=local "
-        "benchmarks.folder=FOLDER"
+        "`make data` where there is a network, bring its folder here, and use scoring.data=FOLDER"
     )

@@ -123,7 +123,10 @@ def _unsound(records: Sequence[Record]) -> list[str]:
         for of in found
         for name in of
     )
-    about = "By their number in the benchmark's file, from 0. Those that are asked count in the scores, as they do elsewhere."
+    about = (
+        "By their number in the benchmark's file, from 0. Those that are asked count in the scores, as they "
+        "do elsewhere."
+    )
     return ["## Items that cannot tell right from wrong", "\n".join([about, "", *said])] if said else []
 
 
