@@ -20,11 +20,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
-from cluster_bench.artifacts import Machine
 from cluster_bench.scoring.programs import PROBES, Program, Result, Verdict
 from cluster_bench.scoring.worker import Worker
 
-__all__ = ["PROBES", "Program", "Result", "Sandbox", "Verdict", "workers_on"]
+__all__ = ["PROBES", "Program", "Result", "Sandbox", "Verdict"]
 
 MEANING = {  # of what may be missing; a program could then
     "process ids": "see and signal processes of this user",
@@ -38,11 +37,6 @@ MEANING = {  # of what may be missing; a program could then
     "host name": "change the host name",
     "system calls": "use any system call",
 }
-
-
-def workers_on(machine: Machine) -> int:
-    """How many programs run at once where the model, if any, has all of a machine's threads."""
-    return max(1, min(machine.processes * machine.threads, os.cpu_count() or 1))
 
 
 class Sandbox:

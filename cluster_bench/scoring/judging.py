@@ -1,5 +1,6 @@
 """Judging generated programs while the model goes on generating."""
 
+import os
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -8,10 +9,15 @@ from typing import Any
 from cluster_bench.artifacts import Machine
 from cluster_bench.progress import progress
 from cluster_bench.scoring.benchmarks import BENCHMARKS, Item
-from cluster_bench.scoring.execution import Sandbox, workers_on
+from cluster_bench.scoring.execution import Sandbox
 from cluster_bench.scoring.extraction import program
 from cluster_bench.scoring.outcomes import Record
 from cluster_bench.scoring.programs import Program, Result
+
+
+def workers_on(machine: Machine) -> int:
+    """How many programs run at once: one for each thread that the model has."""
+    return max(1, min(machine.processes * machine.threads, os.cpu_count() or 1))
 
 
 class Judge:

@@ -15,7 +15,8 @@ from pydantic.dataclasses import dataclass as validated
 from cluster_bench.artifacts import STRICT, Benchmarks, Soundness, Workspace
 from cluster_bench.progress import progress
 from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item, items
-from cluster_bench.scoring.execution import Sandbox, workers_on
+from cluster_bench.scoring.execution import Sandbox
+from cluster_bench.scoring.judging import workers_on
 from cluster_bench.scoring.programs import Program, Result, Verdict
 
 log = logging.getLogger(__name__)
