@@ -89,8 +89,7 @@ def structure(tree: Mapping[str, Any]) -> Experiment:
     scoring = {name: value for name, value in tree["scoring"].items() if name not in ("unsafe", "data")}
     nodes = {**tree, "dataset": dataset, "scoring": scoring}
     methods = {group: build(group, METHODS[group], nodes[group]) for group in METHODS}
-    limits = {name: scoring[name] for name in ("timeout_s", "memory_mb")}
-    soundness = ReferenceSolutions(**limits)
+    soundness = ReferenceSolutions(scoring["timeout_s"], scoring["memory_mb"])
     return Experiment(**methods, soundness=soundness, decontaminate=Decontaminate() if asked else None)
 
 

@@ -45,7 +45,7 @@ class Record:
     noise: dict[str, dict[str, float | int]] = field(
         default_factory=dict
     )  # benchmark -> items, spread, changed
-    failing: dict[str, list[str]] = field(
+    failing: dict[str, list[int]] = field(
         default_factory=dict
     )  # benchmark -> items whose own reference solution fails: nothing passes
     vacuous: dict[str, list[int]] = field(

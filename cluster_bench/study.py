@@ -146,6 +146,6 @@ def record_of(name: str, cell: Cell) -> Record:
         versions=scores.versions,
         machine=store.record(run.checkpoint)["machine"],
         contaminated={name: seen[name] for name in scores.values},
-        failing={name: [*soundness.failing[name]] for name in scores.values if name in soundness.failing},
-        vacuous={name: soundness.vacuous[name] for name in scores.values if name in soundness.vacuous},
+        failing={name: [*map(int, of)] for name, of in soundness.failing.items() if name in scores.values},
+        vacuous={name: of for name, of in soundness.vacuous.items() if name in scores.values},
     )

@@ -72,9 +72,7 @@ def test_without_programs_there_is_no_sandbox(tmp_path, monkeypatch):
 
 
 def test_the_page_and_the_table_name_the_items(tmp_path):
-    runs = [
-        record("full", seed, failing={"humaneval": ["32"]}, vacuous={"mbpp": [1, 7]}) for seed in range(2)
-    ]
+    runs = [record("full", seed, failing={"humaneval": [32]}, vacuous={"mbpp": [1, 7]}) for seed in range(2)]
     report.write(runs, tmp_path, "main", "")
     page = (tmp_path / "README.md").read_text()
     assert page.count("- humaneval: 32 fails its own reference solution") == 1

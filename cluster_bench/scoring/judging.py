@@ -42,9 +42,7 @@ class Judge:
         for place, item in self._code.items():
             self._places.setdefault(item.prompt, []).append(place)
         self._running: dict[Program, Future[Result]] = {}
-        self._settled: dict[
-            Program, Result
-        ] = {}  # for good: a timeout is not tried anew in each way of asking
+        self._settled: dict[Program, Result] = {}  # for all ways of asking: timeouts are not tried ever anew
         self._sandbox = Sandbox(workers_on(machine), timeout_s, memory_mb, hidden, unsafe=machine.unsafe)
 
     def __enter__(self) -> "Judge":

@@ -7,10 +7,9 @@ does nothing is passed by everybody. Published copies have both kinds, and a sco
 import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from pydantic.dataclasses import dataclass as validated
+from pydantic.dataclasses import dataclass
 
 from cluster_bench.artifacts import STRICT, Benchmarks, Soundness, Workspace
 from cluster_bench.progress import progress
@@ -22,8 +21,7 @@ from cluster_bench.scoring.programs import Program, Result, Verdict
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class _Trial:
+class _Trial(NamedTuple):
     """A program whose verdict is known beforehand where the item is sound."""
 
     benchmark: str
@@ -32,7 +30,7 @@ class _Trial:
     is_reference: bool  # else the one that does nothing
 
 
-@validated(frozen=True, config=STRICT)
+@dataclass(frozen=True, config=STRICT)
 class ReferenceSolutions:
     """Runs each item's reference solution and a program that does nothing, within the limits of scoring."""
 
@@ -47,10 +45,7 @@ class ReferenceSolutions:
             if BENCHMARKS[name].kind == "code"
         }
         trials = [
-            trial
-            for name, of in asked.items()
-            for i, item in enumerate(of)
-            for trial in _trials(name, i, item)
+            one for name, of in asked.items() for i, item in enumerate(of) for one in _trials(name, i, item)
         ]
         results = self._run(trials, benchmarks, work)
         failing: dict[str, dict[str, str]] = {}
@@ -71,12 +66,10 @@ class ReferenceSolutions:
     def _run(self, trials: list[_Trial], benchmarks: Benchmarks, work: Workspace) -> list[Result]:
         if not trials:
             return []
-        machine, programs = work.machine, [trial.program for trial in trials]
-        limits = self.timeout_s, self.memory_mb, (benchmarks.folder,), machine.unsafe
-        with (
-            Sandbox(workers_on(machine), *limits) as sandbox,
-            progress("references", len(programs), "programs") as advance,
-        ):
+        hidden, unsafe = (benchmarks.folder,), work.machine.unsafe
+        box = Sandbox(workers_on(work.machine), self.timeout_s, self.memory_mb, hidden, unsafe)
+        programs = [trial.program for trial in trials]
+        with box as sandbox, progress("references", len(programs), "programs") as advance:
             return sandbox.settle(programs, [sandbox.submit(one) for one in programs], advance)
 
 
