@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cluster_bench.artifacts import Model, Tokens
+from cluster_bench.artifacts import Allocation, Model, Tokens
 from cluster_bench.store import Store
+
+SIZES = np.array([20, 12, 10, 6])  # rows per cluster before selection
 
 
 @pytest.fixture
@@ -68,3 +70,12 @@ def tiny_tokens() -> Tokens:
     starts = np.concatenate([[0], np.cumsum(prompts + responses)]).astype(np.int64)
     ids = rng.integers(0, 40, starts[-1]).astype(np.int32)
     return Tokens(ids, starts, starts[:-1] + prompts, np.arange(48), [])
+
+
+@pytest.fixture(scope="session")
+def allocation() -> Allocation:
+    """Six rows of each of four clusters of the 48 tiny rows, weighted K n_c / N, cluster c on rank c."""
+    labels = np.repeat(np.arange(4), SIZES)
+    rows = np.concatenate([np.flatnonzero(labels == c)[:6] for c in range(4)])
+    weight = (4 * SIZES[labels[rows]] / 48).astype(np.float32)
+    return Allocation(rows, labels[rows], weight, 4)

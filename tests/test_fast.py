@@ -11,15 +11,16 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from forked import request_of
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
-from test_training import LOOP, SIZES, request_of, trained
+from test_training import LOOP, trained
 from torch import nn
 from torch._dynamo.utils import counters
 from transformers import AutoModelForCausalLM
 
-from cluster_bench.artifacts import Allocation, Machine, Workspace
+from cluster_bench.artifacts import Machine, Workspace
 from cluster_bench.config import build
 from cluster_bench.cost.compute import train_flops
 from cluster_bench.cost.devices import DEVICES
@@ -42,13 +43,6 @@ LORA = {"rank": 4, "alpha": 8.0, "targets": ["q_proj", "down_proj"]}
 
 def fast(**changes: Any) -> Any:
     return build("training", TRAINERS, {**FAST, **changes})
-
-
-@pytest.fixture(scope="module")
-def allocation() -> Allocation:
-    labels = np.repeat(np.arange(4), SIZES)
-    rows = np.concatenate([np.flatnonzero(labels == c)[:6] for c in range(4)])
-    return Allocation(rows, labels[rows], (4 * SIZES[labels[rows]] / 48).astype(np.float32), 4)
 
 
 @pytest.fixture

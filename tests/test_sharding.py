@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from forked import prepared, run
 from safetensors.numpy import load_file
 from test_fast import FAST
-from test_fast import allocation as allocation  # a fixture
-from test_snapshots import prepared, run, steps_of
+from test_snapshots import steps_of
 from test_training import loop
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -54,7 +54,7 @@ def test_equal_to_whole_models(tiny_tokens, allocation, tmp_path, processes, kin
     for name, machine in {"whole": Machine(processes=processes), "split": sharded(processes)}.items():
         folder = tmp_path / name
         folder.mkdir()
-        found[name] = run(prepared(folder, inputs, method, machine, kind=kind)), losses(folder)
+        found[name] = run(prepared(folder, inputs, method, machine)), losses(folder)
     np.testing.assert_allclose(found["split"][1], found["whole"][1], rtol=1e-5)
     assert found["whole"][1][0] - found["whole"][1][-1] > 0.1, "nothing was learned"
     for name, value in found["whole"][0].items():

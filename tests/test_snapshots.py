@@ -2,11 +2,9 @@
 
 import dataclasses
 import json
-import logging
 import os
 import pickle
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -14,24 +12,17 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
-import torch.distributed as dist
-import torch.distributed.checkpoint
-import torch.multiprocessing as mp
+from forked import prepared, run
 from safetensors.numpy import load_file
-from test_training import PARENT, allocation, loop  # noqa: F401  (a fixture)
+from test_training import PARENT, loop
 
-from cluster_bench.artifacts import Machine, Workspace, save
-from cluster_bench.training.alive import Alive, end_silent
+from cluster_bench.artifacts import Machine, Workspace
+from cluster_bench.training.alive import end_silent
 from cluster_bench.training.metrics import Work, join, keep
-from cluster_bench.training.plan import build_plan
-from cluster_bench.training.request import Request
 from cluster_bench.training.snapshots import FACTS, KEPT, SNAPSHOTS, latest
-from cluster_bench.training.steps import train
 
 SHORT = {"epochs": 15, "dtype": "float32"}  # 30 steps
 STEPS = 30
@@ -39,39 +30,8 @@ EACH_STEP = Machine(processes=2, snapshot_minutes=0.0)
 NEVER = Machine(processes=2, snapshot_minutes=1e6)
 
 
-def prepared(
-    folder: Path, inputs: tuple, method: Any, machine: Machine, done: int = 0, kind: str = "paper"
-) -> Request:
-    """What the parent does before it starts the processes."""
-    tokens, model, rows = inputs
-    plan = build_plan(rows, method.epochs, method.global_batch, method.seed)
-    plan.save(folder / "plan.npz")
-    (folder / "tokens").mkdir(exist_ok=True)
-    save(tokens, folder / "tokens")
-    fields = dataclasses.asdict(method)
-    return Request(str(folder), str(model.weights), plan.hash, machine, kind, fields, done)
-
-
-def _process(index: int, processes: int, request: Request, limit: int | None) -> None:
-    if limit is not None:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-        logging.basicConfig(filename=f"{request.folder}/log_{index}", force=True)
-    torch.set_num_threads(1)
-    meet = f"file://{request.folder}/meet_{processes}_{request.done_steps}"
-    dist.init_process_group("gloo", init_method=meet, rank=index, world_size=processes)
-    train(request, Alive(Path(request.folder), index))
-    dist.destroy_process_group()
-
-
-def run(request: Request, limit: int | None = None) -> dict[str, np.ndarray]:
-    """Train in forked processes, through all but torchrun; the weights."""
-    processes = request.machine.processes
-    mp.start_processes(_process, (processes, request, limit), processes, start_method="fork")
-    return load_file(Path(request.folder) / "weights/model.safetensors")
-
-
 @pytest.fixture(scope="module", params=["adamw", "adafactor"])
-def whole(request, tiny_tokens, tiny_model, allocation, tmp_path_factory):  # noqa: F811
+def whole(request, tiny_tokens, tiny_model, allocation, tmp_path_factory):
     """A training that nothing interrupts, with snapshots as often as they can be written."""
     method, inputs = loop(**SHORT, optimizer=request.param), (tiny_tokens, tiny_model, allocation)
     folder = tmp_path_factory.mktemp("whole")
@@ -165,7 +125,7 @@ def wait_for(parent: "subprocess.Popen[bytes]", there: Callable[[], bool]) -> No
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
-def test_ended_and_started_again_gives_the_same_bytes(tiny_tokens, tiny_model, allocation, tmp_path, ending):  # noqa: F811
+def test_ended_and_started_again_gives_the_same_bytes(tiny_tokens, tiny_model, allocation, tmp_path, ending):
     """Killed, it goes on from its last snapshot; told to end, it first takes one of the step it is in."""
     method = loop(epochs=30, dtype="float32")
     inputs, work, calm = (tiny_tokens, tiny_model, allocation), tmp_path / "work", tmp_path / "calm"
@@ -193,7 +153,7 @@ def test_ended_and_started_again_gives_the_same_bytes(tiny_tokens, tiny_model, a
     assert np.isfinite(made.rank_seconds).all()
 
 
-def test_a_frozen_process_is_named_and_takes_all_down(tiny_tokens, tiny_model, allocation, tmp_path):  # noqa: F811
+def test_a_frozen_process_is_named_and_takes_all_down(tiny_tokens, tiny_model, allocation, tmp_path):
     inputs = tiny_tokens, tiny_model, allocation
     work, limit_s = tmp_path / "work", 15.0  # longer than loading takes
     work.mkdir()

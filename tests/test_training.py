@@ -15,23 +15,18 @@ import numpy as np
 import psutil
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-import transformers.models.llama.modeling_llama  # noqa: F401  (before the forks)
+from conftest import SIZES
+from forked import prepared, run
 from safetensors.numpy import load_file
 from torch import nn
 from transformers import AutoModelForCausalLM
 
-from cluster_bench.artifacts import Allocation, Machine, Model, Workspace, save
+from cluster_bench.artifacts import Machine, Model, Workspace
 from cluster_bench.config import build
 from cluster_bench.training import TRAINERS
-from cluster_bench.training.alive import Alive
 from cluster_bench.training.batches import pad
 from cluster_bench.training.learner import Learner
 from cluster_bench.training.loss import batch_loss
-from cluster_bench.training.plan import build_plan
-from cluster_bench.training.request import Request
-from cluster_bench.training.steps import train
 from cluster_bench.training.torchrun import GRACE_S
 
 LOOP: dict[str, Any] = {
@@ -50,34 +45,10 @@ LOOP: dict[str, Any] = {
     "dtype": "float64",
     "seed": 3,
 }
-SIZES = np.array([20, 12, 10, 6])  # rows per cluster before selection, of the 48 tiny rows
 
 
 def loop(**changes: Any) -> Any:
     return build("training", TRAINERS, {**LOOP, **changes})
-
-
-@pytest.fixture(scope="module")
-def allocation() -> Allocation:
-    """Six rows of each of four clusters, weighted K n_c / N, cluster c on rank c."""
-    labels = np.repeat(np.arange(4), SIZES)
-    rows = np.concatenate([np.flatnonzero(labels == c)[:6] for c in range(4)])
-    weight = (4 * SIZES[labels[rows]] / 48).astype(np.float32)
-    return Allocation(rows, labels[rows], weight, 4)
-
-
-def _process(index: int, processes: int, request: Request) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo", init_method=f"file://{request.folder}/meet", rank=index, world_size=processes
-    )
-    train(request, Alive(Path(request.folder), index))
-    dist.destroy_process_group()
-
-
-def request_of(method, model, folder: Path, plan_hash: str, machine: Machine | None = None) -> Request:
-    fields, kind = dataclasses.asdict(method), type(method).__name__.removesuffix("Loop").lower()
-    return Request(str(folder), str(model.weights), plan_hash, machine or Machine(), kind, fields)
 
 
 def trained(
@@ -86,14 +57,10 @@ def trained(
     """Train through the real step loop in forked processes; return the weights and the losses."""
     method = build("training", TRAINERS, changes if "kind" in changes else {**LOOP, **changes})
     folder.mkdir()
-    plan = build_plan(allocation, method.epochs, method.global_batch, method.seed)
-    plan.save(folder / "plan.npz")
-    (folder / "tokens").mkdir()
-    save(tokens, folder / "tokens")
-    request = request_of(method, model, folder, plan.hash, machine)
-    mp.start_processes(_process, (processes, request), processes, start_method="fork")
+    machine = dataclasses.replace(machine or Machine(), processes=processes)
+    weights = run(prepared(folder, (tokens, model, allocation), method, machine))
     losses = [json.loads(line)["loss"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return load_file(folder / "weights/model.safetensors"), np.array(losses)
+    return weights, np.array(losses)
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adafactor"])
@@ -320,9 +287,5 @@ def test_the_plan_must_be_the_parents(tiny_tokens, tiny_model, allocation, tmp_p
 
 
 def _refused_plan(tokens, model, allocation, folder: Path) -> None:
-    method = loop()
-    build_plan(allocation, 1, 16, 0).save(folder / "plan.npz")
-    (folder / "tokens").mkdir()
-    save(tokens, folder / "tokens")
-    request = request_of(method, model, folder, "other")
-    mp.start_processes(_process, (1, request), 1, start_method="fork")
+    request = prepared(folder, (tokens, model, allocation), loop(), Machine())
+    run(dataclasses.replace(request, plan_hash="other"))
