@@ -6,7 +6,7 @@ field it does not know; `kind` chooses the class from the group's registry.
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -36,6 +36,7 @@ from cluster_bench.corpora import CORPORA
 from cluster_bench.features import EXTRACTORS
 from cluster_bench.launch import LAUNCHERS
 from cluster_bench.launch.nodes import Nodes
+from cluster_bench.launch.slurm import Slurm
 from cluster_bench.models import MODELS
 from cluster_bench.scoring import SCORERS
 from cluster_bench.scoring.soundness import ReferenceSolutions
@@ -105,13 +106,13 @@ def machine(tree: Mapping[str, Any]) -> Machine:
         raise ValueError(f"hardware.processes: {values['processes']} is not between 1 and ranks {most}")
     values["unsafe"] = tree["scoring"]["unsafe"]
     place = build("launcher", LAUNCHERS, tree["launcher"])
-    if not isinstance(place, Nodes):
-        return Machine(**values)
-    if values["processes"] % place.nodes:
+    nodes = place.nodes if isinstance(place, Nodes | Slurm) else 1
+    if values["processes"] % nodes:
         raise ValueError(
-            f"hardware.processes: {values['processes']} does not divide over {place.nodes} nodes"
+            f"hardware.processes: {values['processes']} does not divide over launcher.nodes {nodes}"
         )
-    return Machine(**values, nodes=place.nodes, meeting=str(place.meeting))
+    here = Machine(**values)
+    return replace(here, nodes=nodes, meeting=str(place.meeting)) if isinstance(place, Nodes) else here
 
 
 def build(group: str, kinds: Mapping[str, type], node: Mapping[str, Any]) -> Any:

@@ -160,6 +160,10 @@ def test_a_cell_is_what_its_command_line_composes(tree):
             "training: global_batch 30 does not divide over ranks 4 x micro_batch",
         ),
         (["hardware.processes=9"], "hardware.processes: 9 is not between 1 and ranks 4"),
+        (
+            ["launcher=slurm", "launcher.nodes=2", "hardware.processes=3"],
+            "hardware.processes: 3 does not divide over launcher.nodes 2",
+        ),
         (["dataset=jsonl", "dataset.path=/nowhere/rows.jsonl"], "/nowhere/rows.jsonl"),
         (["benchmarks=local", "benchmarks.folder=/nowhere"], "/nowhere/humaneval_plus.jsonl is missing"),
         (["scoring.data=/nowhere"], "/nowhere/humaneval_plus.jsonl is missing"),

@@ -65,14 +65,8 @@ class Slurm:
             raise ValueError(f"nodes and minutes must be 1 or more, got {self.nodes} and {self.minutes}")
 
     def script(self, overrides: Sequence[str], machine: Machine) -> str:
-        """The sbatch script of what these overrides describe and this machine could run.
-
-        Raises ValueError if the processes do not divide over the machines.
-        """
-        if machine.processes % self.nodes:
-            raise ValueError(
-                f"hardware.processes: {machine.processes} does not divide over launcher.nodes {self.nodes}"
-            )
+        """The sbatch script of what these overrides describe and this machine could run; its processes divide
+        over the nodes."""
         each = machine.processes // self.nodes
         options = {
             "job-name": "cluster-bench",
