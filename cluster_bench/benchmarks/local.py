@@ -55,7 +55,7 @@ class LocalBenchmarks:
         if not file.is_file():
             raise ValueError(
                 f"benchmarks.folder: {file} is missing; `make data` fetches {PUBLISHED[name].repo}, "
-                f"or take {name} out of benchmarks.names"
+                f"or take {name} out of scoring.benchmarks and benchmarks.names"
             )
         rows = read(file)
         check(name, rows, f"{file}, line")
