@@ -22,8 +22,9 @@ from cluster_bench.benchmarks.fetch import Source, fetch
 from cluster_bench.benchmarks.published import FILES, PUBLISHED, pubmedqa_test_ids
 from cluster_bench.benchmarks.rows import content, digest, read
 from cluster_bench.config import build
-from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, items
+from cluster_bench.scoring.benchmarks import BENCHMARKS, Form
 from cluster_bench.scoring.execution import Program, Sandbox
+from cluster_bench.scoring.items import items
 from cluster_bench.scoring.soundness import ReferenceSolutions
 
 FOLDER = Path(__file__).parent / "data/benchmarks"

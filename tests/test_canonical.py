@@ -12,8 +12,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, items
+from cluster_bench.scoring.benchmarks import BENCHMARKS, Form
 from cluster_bench.scoring.execution import Program, Sandbox, Verdict
+from cluster_bench.scoring.items import items
 
 REAL = [
     pytest.mark.real,

@@ -16,8 +16,9 @@ from cluster_bench.benchmarks.local import FILES, LocalBenchmarks
 from cluster_bench.scoring import SCORERS
 from cluster_bench.scoring.accuracy import accuracy
 from cluster_bench.scoring.answers import Answers
-from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item, items
+from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item
 from cluster_bench.scoring.extraction import program
+from cluster_bench.scoring.items import items
 
 LmEval = SCORERS["lm_eval"]
 

@@ -20,7 +20,8 @@ from cluster_bench.artifacts import STRICT, Benchmarks, Checkpoint, Scores, Work
 from cluster_bench.scoring.accuracy import accuracy
 from cluster_bench.scoring.answers import model_digest
 from cluster_bench.scoring.asking import Asked, Loaded, Questions, ask, load
-from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item, items, limit_of
+from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item
+from cluster_bench.scoring.items import items, limit_of
 from cluster_bench.scoring.judging import Judge
 from cluster_bench.scoring.noise import Noise, floor
 from cluster_bench.scoring.outcomes import Record, count, doubts, record, write

@@ -13,8 +13,9 @@ from pydantic.dataclasses import dataclass
 
 from cluster_bench.artifacts import STRICT, Benchmarks, Soundness, Workspace
 from cluster_bench.progress import progress
-from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item, items
+from cluster_bench.scoring.benchmarks import BENCHMARKS, Form, Item
 from cluster_bench.scoring.execution import Sandbox
+from cluster_bench.scoring.items import items
 from cluster_bench.scoring.judging import workers_on
 from cluster_bench.scoring.programs import Program, Result, Verdict
 
