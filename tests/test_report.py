@@ -194,6 +194,12 @@ def test_a_figure_never_mixes_machines(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def test_a_table_never_mixes_what_generated() -> None:
+    other = record("full", config={"scoring": {"backend": "vllm"}})
+    with pytest.raises(ValueError, match=r"scoring\.backend: transformers and vllm in one table"):
+        report.text([record("random"), other])
+
+
 def test_a_figure_of_what_is_there_needs_nothing_else() -> None:
     broken = dataclasses.replace(record("random"), scores={"mbpp": 0.5})
     for records in ([record("base")], [record("base"), broken], [broken], [record("full")]):
