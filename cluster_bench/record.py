@@ -55,7 +55,7 @@ class Record:
     @property
     def micro(self) -> dict[str, float]:
         """Benchmark -> the share of all items passed, where the score is a macro average of subjects."""
-        macro = [name for name, protocol in self.protocols.items() if " macro " in f"{protocol} "]
+        macro = [name for name, protocol in self.protocols.items() if "macro" in protocol.split()]
         return {name: self.counts[name]["passed"] / self.items[name] for name in macro}
 
     @property

@@ -81,8 +81,7 @@ def _make_cell(tree: Mapping[str, Any]) -> None:
 
 def make_run(run: Run, store: Store) -> None:
     """Make what is missing of a run; what is wrong with its benchmarks is said before anything is trained."""
-    if not store.has(run.scores):
-        store.get(run.soundness)
+    store.get(run.soundness)
     store.get(run.scores)
 
 

@@ -293,7 +293,7 @@ class FakeEngine:
 
     def add_request(self, request_id, prompt, params) -> None:
         assert params == {"temperature": 0.0, "max_tokens": 6, "stop_token_ids": [0, 9]}
-        self.said[request_id] = [7] * prompt["prompt_token_ids"][0]  # what it has yet to say before the 8
+        self.said[request_id] = [7] * prompt["prompt_token_ids"][0]  # as if it had said so many
 
     def has_unfinished_requests(self) -> bool:
         return bool(self.said)

@@ -40,10 +40,10 @@ class PlacesCache(Cache):
             self._keys[number][place, :, : keys.shape[2]] = keys[0]
             self._values[number][place, :, : values.shape[2]] = values[0]
 
-    def next_columns(self, column: Int64[Tensor, " places"]) -> None:
-        """Where the next token of each place goes; attention sees the columns up to the last of them."""
+    def next_columns(self, column: Int64[Tensor, " places"], seen: int) -> None:
+        """Where the next token of each place goes; attention sees the first `seen` columns."""
         self._column = column
-        self._seen = int(column.max()) + 1
+        self._seen = seen
 
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
@@ -120,8 +120,9 @@ class _Places:
     def say_one_more(self) -> None:
         """One token at every place; those that have ended are given away."""
         at = torch.tensor(self._column, device=self._model.device)
-        self._cache.next_columns(at)
-        hidden = torch.arange(max(self._column) + 1, device=at.device) > at[:, None]
+        seen = max(self._column) + 1
+        self._cache.next_columns(at, seen)
+        hidden = torch.arange(seen, device=at.device) > at[:, None]
         mask = torch.zeros(hidden.shape, dtype=self._model.dtype, device=at.device)  # as every layer adds it
         chosen = _most_likely(
             self._model,
