@@ -124,9 +124,9 @@ class Sandbox:
                 results[index] = self._run(programs[index])
         return results
 
-    def run(self, programs: Sequence[Program]) -> list[Result]:
-        """Verdicts in the order of the programs."""
-        return self.settle(programs, [self.submit(program) for program in programs])
+    def run(self, programs: Sequence[Program], seen: Callable[[int], None] = lambda _: None) -> list[Result]:
+        """Verdicts in the order of the programs; `seen` as in `settle`."""
+        return self.settle(programs, [self.submit(program) for program in programs], seen)
 
     def _run(self, program: Program) -> Result:
         server = self._idle.get()

@@ -71,7 +71,7 @@ class ReferenceSolutions:
         box = Sandbox(workers_on(work.machine), self.timeout_s, self.memory_mb, hidden, unsafe)
         programs = [trial.program for trial in trials]
         with box as sandbox, progress("references", len(programs), "programs") as advance:
-            return sandbox.settle(programs, [sandbox.submit(one) for one in programs], advance)
+            return sandbox.run(programs, advance)
 
 
 def _trials(benchmark: str, number: int, item: Item) -> list[_Trial]:
